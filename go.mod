@@ -1,0 +1,3 @@
+module onebit
+
+go 1.26

@@ -1,0 +1,110 @@
+# The commands of this repository. `make` alone lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+MODEL   ?= qwen2.5-coder-0.5b
+PORT    ?= 8000
+GOFLAGS_RELEASE := -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+TOOLS   := $(shell echo "$${XDG_CACHE_HOME:-$$HOME/.cache}")/1bit/tools
+LINT    := $(TOOLS)/golangci-lint-v2.15.0
+export CGO_ENABLED ?= 0
+
+# every package of ours; the race detector alone needs cgo
+PKGS := ./...
+
+.PHONY: help
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: ## install what building needs (Go, git); says what it cannot
+	@bash e2e/setup.sh build
+
+.PHONY: build
+build: setup ## build bin/1bit
+	go build $(GOFLAGS_RELEASE) -o bin/1bit ./appliance
+
+.PHONY: run
+run: build ## obtain the default chat model and serve it (MODEL=smollm2 for the small one, PORT=8000)
+	@bash e2e/setup.sh fetch
+	@bin/1bit model pull --fallback smollm2 $(MODEL) > bin/.model
+	@exec bin/1bit serve -m "$$(cat bin/.model)" --port $(PORT)
+
+.PHONY: test
+test: setup ## everything a change must pass: format, vet for every system, unit tests, end-to-end tests
+	@bash e2e/test.sh quick
+
+.PHONY: test-all
+test-all: setup ## the slow rest: large models, the reference server, fuzzing, the ten-minute soak
+	@bash e2e/test.sh all
+
+.PHONY: unit
+unit: ## unit tests only (needs the SmolLM2 model: `bin/1bit model pull smollm2`)
+	go test $(PKGS)
+
+.PHONY: e2e
+e2e: build ## end-to-end tests only
+	@bash e2e/test.sh e2e
+
+.PHONY: race
+race: ## unit tests under the race detector (needs a C compiler)
+	CGO_ENABLED=1 go test -race -short $$(go list $(PKGS) | grep -v '/e2e')
+
+.PHONY: fuzz
+fuzz: ## each fuzz target for FUZZTIME (default 30s)
+	@bash e2e/fuzz.sh
+
+.PHONY: bench
+bench: ## micro-benchmarks of the kernels
+	go test -run '^$$' -bench . ./engine/tensor
+
+.PHONY: bench-engine
+bench-engine: build ## the engine beside llama-server: same file, threads and context; ratios of interleaved medians
+	@bash e2e/test.sh bench-engine
+
+.PHONY: llama
+llama: ## build the reference llama-server into the cache (about 10 minutes) and print its directory
+	@bash e2e/llama/build.sh
+
+$(LINT):
+	@mkdir -p $(TOOLS)
+	GOBIN=$(TOOLS) GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+	@mv $(TOOLS)/golangci-lint $@
+
+.PHONY: lint
+lint: $(LINT) ## golangci-lint with the explicit list of .golangci.yml
+	$(LINT) run
+
+.PHONY: fmt
+fmt: ## format every Go file
+	gofmt -w $$(git ls-files '*.go')
+
+.PHONY: fmt-check
+fmt-check: ## fail on a Go file that is not formatted
+	@out=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$out" || { echo "not gofmt-ed (make fmt mends it):"; echo "$$out"; exit 1; }
+
+.PHONY: vet
+vet: ## go vet for every system that releases are built for
+	@for t in linux/amd64 linux/arm64 darwin/arm64 windows/amd64; do \
+		echo "vet $$t"; GOOS=$${t%/*} GOARCH=$${t#*/} go vet $(PKGS) || exit 1; done
+
+.PHONY: vuln
+vuln: ## known vulnerabilities in what we depend on
+	go run golang.org/x/vuln/cmd/govulncheck@latest ./...
+
+.PHONY: generate
+generate: ## write the generated assembly again
+	go generate ./...
+
+.PHONY: check
+check: fmt-check lint vet race ## format, lint, floors, vet and race tests
+	go test -count=1 -run 'TestFloors' ./e2e
+
+.PHONY: dist
+dist: setup ## release archives with checksums in dist/
+	@VERSION=$(VERSION) bash e2e/dist.sh
+
+.PHONY: clean
+clean: ## remove what was built here
+	rm -rf bin dist

@@ -1,0 +1,146 @@
+package catalog
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// ErrDamaged is wrapped by errors about a file whose size or hash is not the expected one.
+var ErrDamaged = errors.New("the file is damaged")
+
+// Cache keeps verified model files below Dir.
+type Cache struct {
+	Dir string
+}
+
+// UserCache is the cache in the user's own cache directory.
+func UserCache() (Cache, error) {
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return Cache{}, fmt.Errorf("finding the cache directory (set XDG_CACHE_HOME or HOME): %w", err)
+	}
+	return Cache{Dir: filepath.Join(dir, "1bit", "models")}, nil
+}
+
+// Path is where the file of e lies, or will lie.
+func (c Cache) Path(e Entry) string {
+	return filepath.Join(c.folder(e), e.File)
+}
+
+func (c Cache) folder(e Entry) string {
+	return filepath.Join(c.Dir, e.SHA256[:12])
+}
+
+// Verify checks the file of e: that it exists, its size and its hash. A hash that was checked before is not computed
+// again while size and modification time stay what they were. The error wraps fs.ErrNotExist or ErrDamaged.
+func (c Cache) Verify(ctx context.Context, e Entry, p Progress) error {
+	path := c.Path(e)
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("looking for model %s: %w", e.Name, err)
+	}
+	if info.Size() != e.Size {
+		return fmt.Errorf("checking %s: it has %d bytes, not %d: %w", path, info.Size(), e.Size, ErrDamaged)
+	}
+	stamp := fmt.Sprintf("%s %d %d\n", e.SHA256, info.Size(), info.ModTime().UnixNano())
+	if old, err := os.ReadFile(path + ".ok"); err == nil && string(old) == stamp {
+		return nil
+	}
+	sum, err := hashFile(ctx, path, e.Size, p)
+	if err != nil {
+		return err
+	}
+	if sum != e.SHA256 {
+		return fmt.Errorf("checking %s: its SHA-256 is %s, not %s: %w", path, sum, e.SHA256, ErrDamaged)
+	}
+	// The stamp only saves time: a folder that cannot be written is no reason to refuse the model.
+	_ = os.WriteFile(path+".ok", []byte(stamp), 0o644)
+	return nil
+}
+
+// hashFile computes the SHA-256 of a file in lower-case hex.
+func hashFile(ctx context.Context, path string, size int64, p Progress) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	w := &meter{ctx: ctx, w: h, p: p, what: "checking " + filepath.Base(path), total: size}
+	if _, err := io.Copy(w, f); err != nil {
+		return "", fmt.Errorf("reading %s: %w", path, err)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// promote gives a finished partial file its final name once its hash is right, and removes it otherwise.
+func (c Cache) promote(ctx context.Context, e Entry, partial string, p Progress) error {
+	sum, err := hashFile(ctx, partial, e.Size, p)
+	if err != nil {
+		return err
+	}
+	if sum != e.SHA256 {
+		os.Remove(partial)
+		return fmt.Errorf("checking what was downloaded for %s: its SHA-256 is %s, not %s; it was removed: %w", e.Name, sum, e.SHA256, ErrDamaged)
+	}
+	if err := syncFile(partial); err != nil {
+		return err
+	}
+	if err := os.Rename(partial, c.Path(e)); err != nil {
+		return fmt.Errorf("naming the downloaded model: %w", err)
+	}
+	return c.Verify(ctx, e, p)
+}
+
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("writing %s to disk: %w", path, err)
+	}
+	return nil
+}
+
+// Progress is told how far a step of a transfer is, in bytes. A total of 0 means that it is not known.
+type Progress func(what string, done, total int64)
+
+// meter is a writer that counts, reports and stops when the context ends.
+type meter struct {
+	ctx   context.Context
+	w     io.Writer
+	p     Progress
+	what  string
+	done  int64
+	total int64
+}
+
+func (m *meter) Write(b []byte) (int, error) {
+	if err := m.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := m.w.Write(b)
+	m.done += int64(n)
+	if m.p != nil {
+		m.p(m.what, m.done, m.total)
+	}
+	return n, err
+}
+
+// Names lists the known names, for messages.
+func Names() string {
+	var s []string
+	for _, e := range Entries() {
+		s = append(s, e.Name)
+	}
+	return strings.Join(s, ", ")
+}

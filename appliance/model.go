@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"onebit/appliance/catalog"
+)
+
+const modelUsage = `usage: 1bit model pull [--fallback NAME] NAME
+       1bit model list
+
+pull obtains a model by name, verifies it and prints its path. Models: %s
+`
+
+// runModel is `1bit model`.
+func runModel(args []string, stdout, stderr io.Writer) int {
+	usage := fmt.Sprintf(modelUsage, catalog.Names())
+	if len(args) == 0 {
+		fmt.Fprint(stderr, usage)
+		return 2
+	}
+	switch args[0] {
+	case "-h", "--help":
+		fmt.Fprint(stdout, usage)
+		return 0
+	case "list":
+		return listModels(stdout, stderr)
+	case "pull":
+		return pullModel(args[1:], stdout, stderr)
+	}
+	fmt.Fprintf(stderr, "1bit model: unknown command %q\n%s", args[0], usage)
+	return 2
+}
+
+// listModels prints the catalogue and says which files are in the cache.
+func listModels(stdout, stderr io.Writer) int {
+	cache, err := catalog.UserCache()
+	if err != nil {
+		fmt.Fprintf(stderr, "1bit model: %v\n", err)
+		return 1
+	}
+	for _, e := range catalog.Entries() {
+		state := "not here"
+		if _, err := os.Stat(cache.Path(e)); err == nil {
+			state = cache.Path(e)
+		}
+		fmt.Fprintf(stdout, "%-20s %6.0f MB  %-22s %s\n%20s %s\n", e.Name, float64(e.Size)/1e6, e.License, state, "", e.About)
+	}
+	return 0
+}
+
+// pullModel obtains one model and prints its path on stdout; everything for people goes to stderr.
+func pullModel(args []string, stdout, stderr io.Writer) int {
+	var name, fallback string
+	for len(args) > 0 {
+		switch {
+		case args[0] == "--fallback" && len(args) > 1:
+			fallback, args = args[1], args[2:]
+		case strings.HasPrefix(args[0], "-") || name != "":
+			fmt.Fprintf(stderr, "1bit model pull: unexpected %q\n", args[0])
+			return 2
+		default:
+			name, args = args[0], args[1:]
+		}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	path, err := pull(ctx, name, stderr)
+	if err != nil && fallback != "" && fallback != name && ctx.Err() == nil {
+		fmt.Fprintf(stderr, "1bit model: %v\n1bit model: taking %s instead\n", err, fallback)
+		path, err = pull(ctx, fallback, stderr)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "1bit model: %v\n", err)
+		return 1
+	}
+	fmt.Fprintln(stdout, path)
+	return 0
+}
+
+func pull(ctx context.Context, name string, stderr io.Writer) (string, error) {
+	e, ok := catalog.Find(name)
+	if !ok {
+		return "", fmt.Errorf("no model is called %q; known are %s", name, catalog.Names())
+	}
+	cache, err := catalog.UserCache()
+	if err != nil {
+		return "", err
+	}
+	f := catalog.NewFetcher(cache)
+	bar := newBar(stderr)
+	f.Progress = bar.show
+	f.Note = func(s string) { bar.end(); fmt.Fprintf(stderr, "1bit model: %s\n", s) }
+	path, err := f.Fetch(ctx, e)
+	bar.end()
+	if errors.Is(err, context.Canceled) {
+		return "", errors.New("stopped; what was downloaded is kept, run again to go on")
+	}
+	return path, err
+}
+
+// bar draws a progress bar on a terminal, and a line every ten percent elsewhere.
+type bar struct {
+	w       io.Writer
+	tty     bool
+	what    string
+	start   time.Time
+	from    int64
+	last    time.Time
+	decile  int64
+	pending bool
+}
+
+func newBar(w io.Writer) *bar {
+	b := &bar{w: w}
+	if f, ok := w.(*os.File); ok {
+		if info, err := f.Stat(); err == nil {
+			b.tty = info.Mode()&os.ModeCharDevice != 0
+		}
+	}
+	return b
+}
+
+func (b *bar) show(what string, done, total int64) {
+	now := time.Now()
+	if what != b.what {
+		b.end()
+		b.what, b.start, b.from, b.last, b.decile = what, now, done, time.Time{}, -1
+	}
+	if total <= 0 {
+		return
+	}
+	rate := float64(done-b.from) / 1e6 / max(now.Sub(b.start).Seconds(), 1e-3)
+	percent := 100 * done / total
+	if !b.tty {
+		if percent/10 > b.decile {
+			b.decile = percent / 10
+			fmt.Fprintf(b.w, "%s: %d%% of %.0f MB, %.1f MB/s\n", what, percent, float64(total)/1e6, rate)
+		}
+		return
+	}
+	if now.Sub(b.last) < 100*time.Millisecond && done < total {
+		return
+	}
+	b.last, b.pending = now, true
+	fill := int(30 * done / total)
+	fmt.Fprintf(b.w, "\r%s [%s%s] %3d%% of %.0f MB, %.1f MB/s ", what, strings.Repeat("#", fill), strings.Repeat(".", 30-fill), percent, float64(total)/1e6, rate)
+}
+
+// end closes the line of a drawn bar.
+func (b *bar) end() {
+	if b.pending {
+		fmt.Fprintln(b.w)
+		b.pending = false
+	}
+}

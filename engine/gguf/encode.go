@@ -60,6 +60,14 @@ func kindOf(v any) (k kind, array, ok bool) {
 	return 0, false, false
 }
 
+// lenOf returns the number of elements of an array of kind k.
+func lenOf(k kind, v any) int {
+	if list, ok := v.([]string); ok {
+		return len(list)
+	}
+	return binary.Size(v) / k.width()
+}
+
 // appendValue appends kind, count and content of a value that kindOf knows.
 func appendValue(b []byte, v any) []byte {
 	k, array, _ := kindOf(v)
@@ -79,7 +87,7 @@ func appendValue(b []byte, v any) []byte {
 		return b
 	}
 	if array {
-		b = le.AppendUint64(b, uint64(binary.Size(v)/k.width()))
+		b = le.AppendUint64(b, uint64(lenOf(k, v)))
 	}
 	b, err := binary.Append(b, le, v)
 	if err != nil {

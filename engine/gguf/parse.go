@@ -10,12 +10,14 @@ import (
 // Limits on what a file may claim. They are far above what real files need and
 // keep the memory that opening takes under some tens of megabytes.
 const (
-	maxKeys    = 1 << 16
-	maxTensors = 1 << 17
-	maxKey     = 1<<16 - 1 // bytes in one key, the format's own limit
-	maxName    = 255       // bytes in a tensor's name
-	maxNames   = 16 << 20  // bytes in all keys and names together
-	maxDims    = 4
+	maxKeys     = 1 << 16
+	maxTensors  = 1 << 17
+	maxKey      = 1<<16 - 1 // bytes in one key, the format's own limit
+	maxName     = 255       // bytes in a tensor's name
+	maxNames    = 16 << 20  // bytes in all keys and names together
+	maxElements = 1 << 22   // elements of one array
+	maxValue    = 64 << 20  // bytes of one value
+	maxDims     = 4
 
 	minKeyBytes    = 8 + 1 + 4 + 1         // key of one byte, kind, smallest value
 	minTensorBytes = 8 + 1 + 4 + 8 + 4 + 8 // name of one byte, one extent
@@ -191,8 +193,12 @@ func (r *reader) value(key string) value {
 			width = 8 // its length
 		}
 		n := r.uint64("the length of an array")
-		if r.err == nil && n > uint64((len(r.b)-r.off)/width) {
+		switch {
+		case r.err != nil:
+		case n > uint64((len(r.b)-r.off)/width):
 			r.fail(at, "array of %d elements in key %.80q is longer than the rest of the file", n, key)
+		case n > maxElements:
+			r.fail(at, "array of %d elements in key %.80q is over the limit of %d", n, key, maxElements)
 		}
 		v.count = int(n)
 	}
@@ -216,6 +222,9 @@ func (r *reader) elements(v *value, key string) {
 		v.raw = r.bytes("string")
 	default:
 		v.raw = r.take(v.count*v.kind.width(), "a value")
+	}
+	if r.err == nil && len(v.raw) > maxValue {
+		r.fail(at, "value of %d bytes in key %.80q is over the limit of %d", len(v.raw), key, maxValue)
 	}
 	if r.err == nil && v.kind == kindBool {
 		if i := slices.IndexFunc(v.raw, func(b byte) bool { return b > 1 }); i >= 0 {
@@ -267,6 +276,9 @@ func (r *reader) shape(t *Tensor) {
 // tensorSize returns the bytes that a tensor takes, 0 for an unknown type, or
 // the reason why there can be no such tensor.
 func tensorSize(t Type, shape []uint64) (size uint64, why string) {
+	if len(shape) < 1 || len(shape) > maxDims {
+		return 0, fmt.Sprintf("%d dimensions, not 1 to %d", len(shape), maxDims)
+	}
 	n := uint64(1)
 	for _, e := range shape {
 		if e == 0 {

@@ -37,8 +37,12 @@ func (w *Writer) Set(key string, value any) error {
 	if key == "" || len(key) > maxKey {
 		return fmt.Errorf("key of %d bytes, not 1 to %d", len(key), maxKey)
 	}
-	if _, _, ok := kindOf(value); !ok {
+	k, array, ok := kindOf(value)
+	if !ok {
 		return fmt.Errorf("key %q: a value of type %T cannot be written", key, value)
+	}
+	if array && lenOf(k, value) > maxElements {
+		return fmt.Errorf("key %q: array of %d elements is over the limit of %d", key, lenOf(k, value), maxElements)
 	}
 	if key == alignmentKey {
 		n, ok := value.(uint32)
@@ -47,6 +51,9 @@ func (w *Writer) Set(key string, value any) error {
 		}
 	}
 	if _, ok := w.values[key]; !ok {
+		if len(w.keys) == maxKeys {
+			return fmt.Errorf("key %q is over the limit of %d keys", key, maxKeys)
+		}
 		w.keys = append(w.keys, key)
 	}
 	w.values[key] = value
@@ -72,11 +79,11 @@ func (w *Writer) AddFunc(name string, t Type, shape []uint64, write func(io.Writ
 	if name == "" || len(name) > maxName {
 		return fmt.Errorf("tensor name of %d bytes, not 1 to %d", len(name), maxName)
 	}
+	if len(w.tensors) == maxTensors {
+		return fmt.Errorf("tensor %q is over the limit of %d tensors", name, maxTensors)
+	}
 	if w.names[name] {
 		return fmt.Errorf("tensor %q was added before", name)
-	}
-	if len(shape) < 1 || len(shape) > maxDims {
-		return fmt.Errorf("tensor %q has %d dimensions, not 1 to %d", name, len(shape), maxDims)
 	}
 	if !t.Known() {
 		return fmt.Errorf("tensor %q: unknown %v", name, t)
@@ -99,7 +106,7 @@ func (w *Writer) WriteTo(dst io.Writer) (int64, error) {
 	if n, ok := w.values[alignmentKey].(uint32); ok {
 		align = uint64(n)
 	}
-	out := &counter{w: bufio.NewWriterSize(dst, 1<<20)}
+	out := &counter{w: bufio.NewWriterSize(dst, 1<<16)}
 	out.Write(w.head(align))
 	for i := range w.tensors {
 		t := &w.tensors[i]

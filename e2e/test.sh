@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# Runs the tests of one kind; the Makefile calls it.
+#   test.sh quick         what every change must pass
+#   test.sh e2e           end-to-end tests only
+#   test.sh all           quick, then the slow rest
+#   test.sh bench-engine  the engine beside the reference server
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export CGO_ENABLED=0
+here=e2e
+
+say() { printf '\n== %s\n' "$*"; }
+
+# models NAME...: obtain models before the tests need them
+models() {
+  bash $here/setup.sh fetch
+  go build -o bin/1bit ./appliance
+  for m in "$@"; do
+    say "model $m"
+    bin/1bit model pull "$m"
+  done
+}
+
+clients() {
+  say "the official clients"
+  local env
+  env=$(bash $here/setup.sh clients)
+  eval "$env"
+}
+
+# source_tree: the reference's source, for vocabularies and templates
+source_tree() {
+  ONEBIT_LLAMA_SOURCE=$(bash $here/llama/build.sh source)
+  export ONEBIT_LLAMA_SOURCE
+}
+
+quick() {
+  say "format"
+  make --no-print-directory fmt-check
+  say "vet for every system"
+  make --no-print-directory vet
+  say "build for every system"
+  for t in linux/arm64 darwin/arm64 windows/amd64; do
+    GOOS=${t%/*} GOARCH=${t#*/} go build -o /dev/null ./appliance
+  done
+  models smollm2
+  clients
+  say "levels of this machine: $(bin/1bit version --levels 2>/dev/null || true)"
+  say "unit and end-to-end tests"
+  go test -timeout 20m ./...
+}
+
+case "${1:-quick}" in
+  quick) quick ;;
+  e2e)
+    models smollm2
+    clients
+    go test -count=1 -timeout 20m ./e2e
+    ;;
+  all)
+    quick
+    models qwen2.5-coder-0.5b gemma-3-270m
+    source_tree
+    ONEBIT_LLAMA_BIN=$(bash $here/llama/build.sh)
+    export ONEBIT_LLAMA_BIN ONEBIT_ALL=1
+    say "everything, with large models, the reference server and the soak"
+    go test -count=1 -timeout 60m ./...
+    say "fuzzing"
+    FUZZTIME=${FUZZTIME:-20s} bash $here/fuzz.sh
+    ;;
+  bench-engine)
+    models smollm2 qwen2.5-coder-0.5b
+    ONEBIT_LLAMA_BIN=${ONEBIT_LLAMA_BIN:-$(bash $here/llama/build.sh)}
+    go run ./e2e/bench -bin bin/1bit -llama "$ONEBIT_LLAMA_BIN" ${BENCH_ARGS:-}
+    ;;
+  *) echo "usage: test.sh quick|e2e|all|bench-engine" >&2; exit 2 ;;
+esac

@@ -1,0 +1,30 @@
+// Command ops generates the assembly of the float kernels, the element-wise
+// operations and the processor queries of engine/tensor.
+package main
+
+import (
+	"log"
+
+	"onebit/engine/tensor/gen/asm"
+)
+
+func main() {
+	log.SetFlags(0)
+	if err := generate(); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func generate() error {
+	return cpu().Write("tensor", "cpu_asm_amd64")
+}
+
+// cpu emits the queries of the processor.
+func cpu() *asm.File {
+	f := asm.New("gen/ops")
+	f.Func("xgetbv", "() (state uint64)", 8, "returns XCR0, the register state that the operating system saves.")
+	f.P("XORL CX, CX\nXGETBV\nSHLQ $32, DX\nORQ DX, AX\nMOVQ AX, state+0(FP)\nRET")
+	f.Func("pause", "()", 0, "tells the processor that the thread spins.")
+	f.P("PAUSE\nRET")
+	return f
+}

@@ -1,0 +1,124 @@
+package tensor
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// Activations are the input vectors of a product, of which a matrix uses the
+// form it needs: F32, F16 and BF16 weights read X, quantised ones Packed.
+type Activations struct {
+	X      []float32 // token t is X[t*Stride:][:cols]
+	Stride int       // floats from one token to the next
+	Packed []byte    // filled by PackActivations, every tile of the plan
+}
+
+// A packed tile of N tokens holds, for every 32 columns, these arrays of N
+// 4-byte words, and then 8 x N words of four int8 each.
+const (
+	actScale  = iota // float32 d: the value is d*q
+	actSum           // float32 d * sum of q
+	actOff8          // int32 -8 * sum: the start value of a dot product with q+8
+	actOff16         // int32 -16 * sum
+	actOff128        // int32 -128 * sum
+	actOffA          // int32 -32 * sum of the first 16
+	actOffB          // int32 -32 * sum of the second 16
+	actQuants
+	actWords = actQuants + 8 // words per token and block
+)
+
+// tile is one part of a batch: tokens from..from+live-1, computed as n.
+type tile struct{ from, n, live int }
+
+// fullTile is the largest tile of the level.
+func (k *Kernels) fullTile() int {
+	if k.Level == AVX512 {
+		return 12
+	}
+	return 6
+}
+
+// Tiles returns the number of tiles into which a batch of tokens is cut.
+func (k *Kernels) Tiles(tokens int) int {
+	full := k.fullTile()
+	return (tokens + full - 1) / full
+}
+
+// tile returns tile i of a batch. The plan depends on the number of tokens alone.
+func (k *Kernels) tile(tokens, i int) tile {
+	full := k.fullTile()
+	t := tile{from: i * full, n: full, live: full}
+	if rest := tokens - t.from; rest < full {
+		t.live = rest
+		switch {
+		case rest <= 4:
+			t.n = rest
+		case rest <= 6:
+			t.n = 6
+		case rest <= 8:
+			t.n = 8
+		}
+	}
+	return t
+}
+
+// ActivationBytes returns the size of the packed activations of a batch. It is
+// zero for types that use the float activations.
+func (k *Kernels) ActivationBytes(t Type, tokens, cols int) int {
+	if t.isFloat() || tokens == 0 {
+		return 0
+	}
+	last := k.tile(tokens, k.Tiles(tokens)-1)
+	return (last.from + last.n) * cols / 32 * actWords * 4
+}
+
+// PackActivations quantises the tokens of one tile of the plan and interleaves
+// them in dst, which is ActivationBytes long and shared by all tiles of the
+// batch. x holds all tokens, stride floats apart; cols must be a multiple of
+// 32. Calls for different tiles may run at the same time.
+func (k *Kernels) PackActivations(dst []byte, x []float32, stride, tokens, cols, index int) {
+	t := k.tile(tokens, index)
+	perToken := cols / 32 * actWords * 4
+	dst = dst[t.from*perToken:][:t.n*perToken]
+	if t.live < t.n {
+		clear(dst)
+	}
+	for i := range t.live {
+		k.quant.activation(dst, x[(t.from+i)*stride:][:cols], t.n, i)
+	}
+}
+
+// quantizeActivation is the reference: it quantises one token as token t of a
+// tile of n. A block whose values are all under 2^-100 becomes zero, so that no
+// scale can overflow.
+func quantizeActivation(dst []byte, x []float32, n, t int) {
+	for ; len(x) > 0; x, dst = x[32:], dst[actWords*4*n:] {
+		top := float32(0)
+		for _, v := range x[:32] {
+			top = max(top, float32(math.Abs(float64(v))))
+		}
+		d, inv := float32(0), float32(0)
+		if top >= 0x1p-100 {
+			d, inv = top/127, 127/top
+		}
+		var sums [2]int32
+		for i, v := range x[:32] {
+			q := int32(math.RoundToEven(float64(v * inv)))
+			sums[i/16] += q
+			dst[4*((actQuants+i/4)*n+t)+i%4] = byte(q)
+		}
+		sum := sums[0] + sums[1]
+		words := [actQuants]uint32{
+			actScale:  math.Float32bits(d),
+			actSum:    math.Float32bits(d * float32(sum)),
+			actOff8:   uint32(-8 * sum),
+			actOff16:  uint32(-16 * sum),
+			actOff128: uint32(-128 * sum),
+			actOffA:   uint32(-32 * sums[0]),
+			actOffB:   uint32(-32 * sums[1]),
+		}
+		for i, w := range words {
+			binary.LittleEndian.PutUint32(dst[4*(i*n+t):], w)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+// Package tensor multiplies vectors by quantised and floating-point weight
+// matrices, and holds the element-wise operations between those products.
+//
+// # Levels
+//
+// Every fast function exists at the levels AVX512, AVX2 and Generic (plain Go,
+// the reference of the others' tests). For returns the functions of one level.
+// The assembly is generated: see the programs under gen.
+//
+// # Panels
+//
+// The lanes of a vector register are output rows. A packed matrix is a row of
+// panels of R rows, R = 16 at AVX512 and 8 else; the last panel is filled up
+// with zero weights. A panel goes along the columns in blocks of 32. No kernel
+// ever adds up the lanes of a register, scales apply to R rows at once, and one
+// layout serves one token (memory-bound) as well as many (compute-bound).
+//
+// A quantised block is, with R values in each bracket:
+//
+//	Q4_0 Q5_0  [d f16]          [nibbles 4 x 4 bytes] [fifth bits 4 bytes]
+//	Q4_1 Q5_1  [d f16] [m f16]  [nibbles 4 x 4 bytes] [fifth bits 4 bytes]
+//	Q8_0       [d f16]          [8 x 4 bytes]
+//	Q4_K Q5_K  [scale u8] [minimum u8] [nibbles ...] [fifth bits ...]
+//	Q6_K       [scale i8] [scale i8]   [nibbles ...] [upper bits 2 x 4 bytes]
+//
+// The K types put [d f16] and, but for Q6_K, [dmin f16] before each 8 blocks.
+// Four consecutive columns are a group; a block has 8 groups. Nibble vector j
+// holds group j in the low and group j+4 in the high halves of its bytes. Bit g
+// of a fifth-bits byte belongs to group g; bits 2i and 2i+1 in upper-bits
+// vector j to group j+2i. Q8_0 weights are stored plus 128 at AVX512, where the
+// dot-product instruction wants one operand unsigned.
+//
+// Float panels are [column][R].
+//
+// # Activations
+//
+// One format goes with all quantised types, so that products of different
+// types share one packing. 32 values of a token become int8 q with a scale
+// d = max|x|/127, rounded to the nearest, ties to even. The tokens of a batch are cut into
+// tiles; within a tile the tokens are interleaved, group by group. Beside q and d a
+// block has d times the sum of q, for formats with a minimum, and the sums times -8,
+// -16, -128 and -32 (the last for each half of the block) as integers: formats
+// whose weights are q minus an offset start their dot product there. That
+// is free where a broadcast from memory replaces the zeroing of a register, and
+// exact, while an offset applied in floating point costs a multiply-add for every
+// token and cancels digits.
+//
+// # Order of accumulation
+//
+// For each row and token one float32 accumulator takes the blocks in order,
+// whatever the tile:
+//
+//	dot  = offset + sum of 32 products, exact in int32
+//	acc += (dot*scale) * d            Q4_0 Q5_0 Q8_0
+//	acc += minimum * sum              besides, Q4_1 Q5_1 Q4_K Q5_K
+//	acc += (dotA*scaleA + dotB*scaleB) * d    Q6_K
+//
+// so a row's result has the same bits whatever else is in the batch. Levels
+// differ in the last digits: the SIMD ones fuse multiplications with additions.
+package tensor

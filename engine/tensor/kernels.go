@@ -1,0 +1,31 @@
+package tensor
+
+import "fmt"
+
+// Kernels is the function table of one level. It is immutable and safe for
+// concurrent use; every matrix remembers nothing of it, so a matrix must be
+// used with Kernels of the level that packed it.
+type Kernels struct {
+	Level Level // the instruction set the functions use
+	R     int   // rows per panel of a packed matrix: 16 at AVX512, else 8
+
+	quant quantTable // kernels on block-quantised weights
+	float floatTable // kernels on F32, F16 and BF16 weights
+	ops   opsTable   // element-wise operations
+}
+
+// For returns the kernels of a level. The error says that the processor or the
+// build lacks the level.
+func For(level Level) (*Kernels, error) {
+	if have := Detect(); level > have {
+		return nil, fmt.Errorf("tensor: level %v is not available here, the highest is %v", level, have)
+	}
+	k := &Kernels{
+		Level: level,
+		R:     level.PanelRows(),
+		quant: quantTableFor(level),
+		float: floatTableFor(level),
+		ops:   opsTableFor(level),
+	}
+	return k, nil
+}

@@ -1,0 +1,3 @@
+package tensor
+
+func quantTableFor(level Level) quantTable { return genericQuantTable(level) }

@@ -1,0 +1,311 @@
+package tensor_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"onebit/engine/tensor"
+)
+
+var quantised = []tensor.Type{
+	tensor.Q4_0, tensor.Q4_1, tensor.Q5_0, tensor.Q5_1, tensor.Q8_0, tensor.Q4_K, tensor.Q5_K, tensor.Q6_K,
+}
+
+// eachLevel runs f for every level that this machine has.
+func eachLevel(t *testing.T, f func(t *testing.T, k *tensor.Kernels)) {
+	t.Helper()
+	for _, level := range tensor.Levels() {
+		k, err := tensor.For(level)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(level.String(), func(t *testing.T) { f(t, k) })
+	}
+}
+
+// halves returns where the binary16 numbers of a block are.
+func halves(t tensor.Type) []int {
+	switch t {
+	case tensor.Q4_1, tensor.Q5_1, tensor.Q4_K, tensor.Q5_K:
+		return []int{0, 2}
+	case tensor.Q6_K:
+		return []int{208}
+	}
+	return []int{0}
+}
+
+// randomRaw returns n weights of type t: random bits with scales of a usual size.
+func randomRaw(t tensor.Type, n int, r *rand.Rand) []byte {
+	elems, size, _ := t.Block()
+	raw := make([]byte, n/elems*size)
+	for i := range raw {
+		raw[i] = byte(r.Uint32())
+	}
+	for b := 0; b < len(raw); b += size {
+		for _, at := range halves(t) {
+			// Exponents 2^-9 to 2^-6, either sign.
+			binary.LittleEndian.PutUint16(raw[b+at:], uint16(r.Uint32())&0x8fff|uint16(6+r.IntN(4))<<10&0x7c00)
+		}
+	}
+	return raw
+}
+
+func randomFloats(n int, r *rand.Rand) []float32 {
+	x := make([]float32, n)
+	for i := range x {
+		x[i] = float32(r.NormFloat64())
+	}
+	return x
+}
+
+// pack packs activations for k, every tile.
+func pack(k *tensor.Kernels, typ tensor.Type, x []float32, stride, tokens, cols int) tensor.Activations {
+	act := tensor.Activations{X: x, Stride: stride, Packed: make([]byte, k.ActivationBytes(typ, tokens, cols))}
+	if len(act.Packed) > 0 {
+		for i := range k.Tiles(tokens) {
+			k.PackActivations(act.Packed, x, stride, tokens, cols, i)
+		}
+	}
+	return act
+}
+
+// roundActivations returns x as the packed format represents it.
+func roundActivations(x []float32) []float64 {
+	y := make([]float64, len(x))
+	for b := 0; b < len(x); b += 32 {
+		top := float32(0)
+		for _, v := range x[b : b+32] {
+			top = max(top, float32(math.Abs(float64(v))))
+		}
+		if top < 0x1p-100 { // such blocks become zero
+			continue
+		}
+		for i, v := range x[b : b+32] {
+			y[b+i] = float64(top/127) * math.RoundToEven(float64(v*(127/top)))
+		}
+	}
+	return y
+}
+
+// checkProduct compares a product at one batch size with float64 arithmetic.
+func checkProduct(t *testing.T, k *tensor.Kernels, typ tensor.Type, rows, cols int, raw []byte, x []float32, tokens int) {
+	t.Helper()
+	m, err := k.Pack(tensor.NewArena(), typ, rows, cols, raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := make([]float32, rows*cols)
+	if err := tensor.Dequantize(typ, raw, w); err != nil {
+		t.Fatal(err)
+	}
+	ldc := m.PaddedRows() + 5
+	dst := make([]float32, tokens*ldc)
+	for i := range dst {
+		dst[i] = -77
+	}
+	k.MatMul(dst, ldc, m, pack(k, typ, x, cols, tokens, cols), tokens, 0, m.Panels())
+	for i := range tokens {
+		a := roundActivations(x[i*cols:][:cols])
+		for row := range rows {
+			want, size := 0.0, 0.0
+			for b := 0; b < cols; b += 32 {
+				top, sum := 0.0, 0.0
+				for c := b; c < b+32; c++ {
+					v := float64(w[row*cols+c])
+					want += v * a[c]
+					top = max(top, math.Abs(v))
+					sum += math.Abs(a[c])
+				}
+				size += top * sum
+			}
+			got := float64(dst[i*ldc+row])
+			if math.IsNaN(got) || math.Abs(got-want) > 1e-6*size+1e-37 {
+				t.Fatalf("%v %dx%d tokens %d: token %d row %d is %g, want %g +- %g", typ, rows, cols, tokens, i, row, got, want, 1e-6*size)
+			}
+		}
+		for c := m.PaddedRows(); c < ldc; c++ {
+			if dst[i*ldc+c] != -77 {
+				t.Fatalf("%v %dx%d tokens %d: column %d past the last panel was written", typ, rows, cols, tokens, c)
+			}
+		}
+	}
+}
+
+func TestMatMulQuantised(t *testing.T) {
+	eachLevel(t, func(t *testing.T, k *tensor.Kernels) {
+		for _, typ := range quantised {
+			t.Run(typ.String(), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(1, uint64(typ)))
+				elems, _, _ := typ.Block()
+				for _, rows := range []int{1, 7, 16, 17, 33} {
+					for _, blocks := range []int{1, 2, 3, 5} {
+						cols := blocks * elems
+						raw := randomRaw(typ, rows*cols, r)
+						for _, tokens := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 25} {
+							x := randomFloats(tokens*cols, r)
+							checkProduct(t, k, typ, rows, cols, raw, x, tokens)
+						}
+					}
+				}
+			})
+		}
+	})
+}
+
+// TestMatMulExtremes drives the integer sums to their limits, where 16-bit sums
+// would saturate if a kernel let them grow too long.
+func TestMatMulExtremes(t *testing.T) {
+	fill := func(typ tensor.Type, q byte, d uint16) []byte {
+		elems, size, _ := typ.Block()
+		raw := make([]byte, 9*512/elems*size)
+		for i := range raw {
+			raw[i] = q
+		}
+		for b := 0; b < len(raw); b += size {
+			for _, at := range halves(typ) {
+				binary.LittleEndian.PutUint16(raw[b+at:], d)
+			}
+		}
+		return raw
+	}
+	values := map[string]func(i int) float32{
+		"all 127":   func(int) float32 { return 127 },
+		"all -127":  func(int) float32 { return -127 },
+		"alternate": func(i int) float32 { return 127 - 254*float32(i%2) },
+		"pairs":     func(i int) float32 { return 127 - 254*float32(i/2%2) },
+		"zero":      func(int) float32 { return 0 },
+		"tiny":      func(i int) float32 { return 1e-40 * float32(i) },
+		"one large": func(i int) float32 { return float32(1 + 1e20*float64(i%32/31)) },
+	}
+	scales := map[string]uint16{"zero": 0, "one": 0x3c00, "largest": 0x7bff, "smallest": 0x0001, "negative": 0xbc00}
+	eachLevel(t, func(t *testing.T, k *tensor.Kernels) {
+		for _, typ := range quantised {
+			for _, q := range []byte{0x00, 0xff, 0x7f, 0x80, 0x55, 0xaa} {
+				for scale, d := range scales {
+					raw := fill(typ, q, d)
+					for name, value := range values {
+						t.Run(fmt.Sprintf("%v of %#x, scale %s, values %s", typ, q, scale, name), func(t *testing.T) {
+							for _, tokens := range []int{1, 2, 3, 4, 6, 8, 12} {
+								x := make([]float32, tokens*512)
+								for i := range x {
+									x[i] = value(i)
+								}
+								checkProduct(t, k, typ, 9, 512, raw, x, tokens)
+							}
+						})
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestMatMulBatchInvariant: a token's row has the same bits in every batch.
+func TestMatMulBatchInvariant(t *testing.T) {
+	eachLevel(t, func(t *testing.T, k *tensor.Kernels) {
+		for _, typ := range quantised {
+			r := rand.New(rand.NewPCG(2, uint64(typ)))
+			const rows, cols, most = 33, 768, 40
+			m, err := k.Pack(tensor.NewArena(), typ, rows, cols, randomRaw(typ, rows*cols, r))
+			if err != nil {
+				t.Fatal(err)
+			}
+			x := randomFloats(most*cols, r)
+			ldc := m.PaddedRows()
+			want := make([]float32, most*ldc)
+			for i := range most {
+				one := x[i*cols:][:cols]
+				k.MatMul(want[i*ldc:], ldc, m, pack(k, typ, one, cols, 1, cols), 1, 0, m.Panels())
+			}
+			got := make([]float32, most*ldc)
+			for tokens := 1; tokens <= most; tokens++ {
+				clear(got)
+				act := pack(k, typ, x, cols, tokens, cols)
+				for p := range m.Panels() { // by panel: a panel's result stands alone
+					k.MatMul(got, ldc, m, act, tokens, p, p+1)
+				}
+				for i := range tokens * ldc {
+					if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+						t.Fatalf("%v, batch of %d: token %d row %d is %g, alone it is %g", typ, tokens, i/ldc, i%ldc, got[i], want[i])
+					}
+				}
+				for i, v := range got[tokens*ldc:] {
+					if v != 0 {
+						t.Fatalf("%v, batch of %d: value %d past the batch was written", typ, tokens, i)
+					}
+				}
+			}
+		}
+	})
+}
+
+// TestPackActivations: every level's quantiser makes the same bytes as the reference.
+func TestPackActivations(t *testing.T) {
+	eachLevel(t, func(t *testing.T, k *tensor.Kernels) {
+		r := rand.New(rand.NewPCG(3, 3))
+		const cols, stride = 160, 163
+		for tokens := 1; tokens <= 26; tokens++ {
+			x := randomFloats(tokens*stride, r)
+			for b := range tokens * stride / 32 { // blocks of many sizes, and ties
+				scale := float32(math.Ldexp(1, r.IntN(240)-130))
+				for i := range 32 {
+					x[b*32+i] *= scale
+					if b%5 == 0 {
+						x[b*32+i] = scale * float32(r.IntN(509)-254) / 2
+					}
+				}
+			}
+			got := make([]byte, k.ActivationBytes(tensor.Q8_0, tokens, cols))
+			want := make([]byte, len(got))
+			for i := range got {
+				got[i], want[i] = 0xee, 0xdd
+			}
+			for i := range k.Tiles(tokens) {
+				k.PackActivations(got, x, stride, tokens, cols, i)
+				k.ReferenceActivations(want, x, stride, tokens, cols, i)
+			}
+			for i := range got {
+				if got[i] != want[i] {
+					t.Fatalf("%d tokens: byte %d is %#x, want %#x", tokens, i, got[i], want[i])
+				}
+			}
+		}
+	})
+}
+
+// TestActivationExact: values that are whole steps survive the packing, which
+// the product with a unit matrix shows.
+func TestActivationExact(t *testing.T) {
+	eachLevel(t, func(t *testing.T, k *tensor.Kernels) {
+		const n = 64
+		unit := make([]float32, n*n)
+		for i := range n {
+			unit[i*n+i] = 127
+		}
+		raw := make([]byte, n*n/32*34)
+		if err := tensor.Quantize(tensor.Q8_0, unit, raw); err != nil {
+			t.Fatal(err)
+		}
+		m, err := k.Pack(tensor.NewArena(), tensor.Q8_0, n, n, raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := make([]float32, 3*n)
+		for i := range x {
+			x[i] = float32(i%32*8 - 127)
+			if i%32 == 31 {
+				x[i] = 127
+			}
+		}
+		dst := make([]float32, 3*m.PaddedRows())
+		k.MatMul(dst, m.PaddedRows(), m, pack(k, tensor.Q8_0, x, n, 3, n), 3, 0, m.Panels())
+		for i, v := range x {
+			if dst[i] != 127*v {
+				t.Errorf("value %d is %g, want %g", i, dst[i], 127*v)
+			}
+		}
+	})
+}

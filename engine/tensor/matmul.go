@@ -43,7 +43,7 @@ func (k *Kernels) mulQuant(dst []float32, ldc int, m *Matrix, w, packed []byte, 
 	for i := range k.Tiles(tokens) {
 		t := k.tile(tokens, i)
 		a := packed[t.from*perToken:][:t.n*perToken]
-		kernel := k.quant.mul(m.typ, t.n)
+		kernel := k.quant.mul[m.typ][t.n]
 		kernel(unsafe.SliceData(w), unsafe.SliceData(a), &dst[t.from*ldc], m.cols/32, len(w)/m.panel, ldc*4, t.live)
 	}
 }

@@ -1,3 +1,11 @@
 package tensor
 
-func quantTableFor(level Level) quantTable { return genericQuantTable(level) }
+//go:generate go run ./gen/quant
+
+func quantTableFor(level Level) quantTable {
+	switch level {
+	case AVX512:
+		return quantTable{mul: quantKernelsAVX512(), activation: quantizeActivation}
+	}
+	return genericQuantTable(level)
+}

@@ -9,18 +9,31 @@ type quantKernel func(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
 
 // quantTable holds the functions of one level on quantised weights.
 type quantTable struct {
-	// mul finds the kernel of a type for a tile of n tokens.
-	mul func(t Type, n int) quantKernel
+	mul quantKernels
 	// activation quantises one token's x as token t of a tile of n.
 	activation func(dst []byte, x []float32, n, t int)
 }
 
+// quantKernels holds the kernels of each quantised type.
+type quantKernels [Q6_K + 1]quantTiles
+
+// quantTiles holds a kernel for each tile size; a nil one is a size without kernel.
+type quantTiles [largestQuantTile + 1]quantKernel
+
+const largestQuantTile = 12
+
 // genericQuantTable computes on the panels of any level.
 func genericQuantTable(level Level) quantTable {
-	return quantTable{
-		mul:        func(t Type, n int) quantKernel { return genericQuantMul(level, t, n) },
-		activation: quantizeActivation,
+	table := quantTable{activation: quantizeActivation}
+	for _, t := range Types() {
+		if t.isFloat() {
+			continue
+		}
+		for _, n := range []int{1, 2, 3, 4, 6, 8, 12} {
+			table.mul[t][n] = genericQuantMul(level, t, n)
+		}
 	}
+	return table
 }
 
 func genericQuantMul(level Level, t Type, n int) quantKernel {

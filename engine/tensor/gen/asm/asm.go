@@ -38,6 +38,9 @@ func (f *File) P(layout string, args ...any) {
 // Label appends a label.
 func (f *File) Label(name string) { f.text.WriteString(name + ":\n") }
 
+// Go appends to the Go file.
+func (f *File) Go(layout string, args ...any) { fmt.Fprintf(&f.stubs, layout, args...) }
+
 // Data appends a read-only constant of 8-byte words.
 func (f *File) Data(name string, words ...uint64) {
 	f.text.WriteString("\n")

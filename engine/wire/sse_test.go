@@ -1,0 +1,150 @@
+package wire_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"onebit/engine/wire"
+)
+
+// read returns the events of a stream as "name|data", and the error at its end.
+func read(r io.Reader) (events []string, err error) {
+	events = []string{}
+	er := wire.NewEventReader(r)
+	for {
+		e, err := er.Next()
+		if err != nil {
+			return events, err
+		}
+		events = append(events, e.Name+"|"+string(e.Data))
+	}
+}
+
+func TestEventReader(t *testing.T) {
+	long := strings.Repeat("x", 100<<10)
+	for _, c := range []struct {
+		name, stream string
+		want         []string
+		err          error
+	}{
+		{"empty", "", []string{}, io.EOF},
+		{"one", "data: a\n\n", []string{"|a"}, io.EOF},
+		{"no space", "data:a\n\n", []string{"|a"}, io.EOF},
+		{"CR LF", "data: a\r\n\r\ndata: b\r\n\r\n", []string{"|a", "|b"}, io.EOF},
+		{"several lines", "data: {\ndata: }\n\n", []string{"|{\n}"}, io.EOF},
+		{"comment", ": ping\n\ndata: a\n\n: ping\n\n", []string{"|a"}, io.EOF},
+		{"no data", "event: x\n\ndata: a\n\n", []string{"|a"}, io.EOF},
+		{"empty data", "data:\n\ndata: a\n\n", []string{"|a"}, io.EOF},
+		{"named", "event: message_start\ndata: {}\nid: 4\nretry: 10\n\n", []string{"message_start|{}"}, io.EOF},
+		{"error field", "error: {\"code\":500}\n\n", []string{"error|{\"code\":500}"}, io.EOF},
+		{"error event", "event: error\ndata: {}\n\n", []string{"error|{}"}, io.EOF},
+		{"long line", "data: " + long + "\n\ndata: b\n\n", []string{"|" + long, "|b"}, io.EOF},
+		{"last blank line missing", "data: a\n", []string{"|a"}, io.EOF},
+		{"done without line end", "data: a\n\ndata: [DONE]", []string{"|a", "|[DONE]"}, io.EOF},
+		{"cut in a line", "data: a\n\ndata: {\"b", []string{"|a"}, io.ErrUnexpectedEOF},
+		{"cut in the second line", "data: {\ndata: ", []string{}, io.ErrUnexpectedEOF},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for how, r := range map[string]io.Reader{
+				"at once":   strings.NewReader(c.stream),
+				"in halves": iotest.HalfReader(strings.NewReader(c.stream)),
+				"by bytes":  iotest.OneByteReader(strings.NewReader(c.stream)),
+			} {
+				got, err := read(r)
+				if diff := cmp.Diff(c.want, got); diff != "" || err != c.err {
+					t.Errorf("%s: end %v, want %v; events (-want +got):\n%s", how, err, c.err, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestEventReaderPassesOnFailures(t *testing.T) {
+	broken := errors.New("broken")
+	got, err := read(io.MultiReader(strings.NewReader("data: a\n\ndata: b\n"), iotest.ErrReader(broken)))
+	if err != broken || len(got) != 1 {
+		t.Errorf("got %q and %v, want one event and the reader's error", got, err)
+	}
+}
+
+// endless repeats one piece for ever.
+type endless string
+
+func (e endless) Read(p []byte) (int, error) { return copy(p, e), nil }
+
+func TestEventReaderBoundsAnEvent(t *testing.T) {
+	for name, piece := range map[string]string{"one line": "xxxxxxxx", "many lines": "data: xxxxxxxxxxxxxxxxx\n"} {
+		t.Run(name, func(t *testing.T) {
+			_, err := wire.NewEventReader(io.MultiReader(strings.NewReader("data: "), endless(piece))).Next()
+			if err != wire.ErrEventTooLong {
+				t.Errorf("got %v, want ErrEventTooLong", err)
+			}
+		})
+	}
+}
+
+func TestEventReaderDoesNotAllocate(t *testing.T) {
+	events := func(n int) float64 {
+		stream := bytes.Repeat([]byte(`data: {"id":"chatcmpl-1","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"content":"a"}}]}`+"\n\n"), n)
+		quoted := wire.Quote("served")
+		out := make([]byte, 0, 1024)
+		return testing.AllocsPerRun(10, func() {
+			r := wire.NewEventReader(bytes.NewReader(stream))
+			seen := 0
+			for {
+				e, err := r.Next()
+				if err != nil {
+					break
+				}
+				seen++
+				out = wire.AppendEvent(wire.AppendRenamed(out[:0], e.Data, quoted), nil)
+			}
+			if seen != n {
+				t.Fatalf("read %d events, want %d", seen, n)
+			}
+		})
+	}
+	if few, many := events(10), events(1000); many > few {
+		t.Errorf("10 events allocate %v times and 1000 events %v times, want the same", few, many)
+	}
+}
+
+func TestAppendEvent(t *testing.T) {
+	got := string(wire.AppendEvent([]byte("x"), []byte("{\n \"a\":\r\n1}")))
+	if want := "xdata: {  \"a\":  1}\n\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// FuzzSSE holds that any stream is read to an end, whatever its cuts, and that what was read, written again, reads the
+// same.
+func FuzzSSE(f *testing.F) {
+	f.Add([]byte("data: {\"a\":1}\n\ndata: [DONE]\n\n"))
+	f.Add([]byte(": ping\r\n\r\nevent: error\r\ndata: x\r\ndata: y\r\n\r\n"))
+	f.Add([]byte("error: {}\n\ndata"))
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		whole, errWhole := read(bytes.NewReader(stream))
+		cut, errCut := read(iotest.OneByteReader(bytes.NewReader(stream)))
+		if diff := cmp.Diff(whole, cut); diff != "" || errWhole != errCut {
+			t.Fatalf("reading by bytes differs: %v and %v, (-whole +cut)\n%s", errWhole, errCut, diff)
+		}
+		var again []byte
+		var want []string
+		for _, e := range whole {
+			_, data, _ := strings.Cut(e, "|")
+			data = strings.NewReplacer("\n", " ", "\r", " ").Replace(data)
+			want = append(want, "|"+data)
+			again = wire.AppendEvent(again, []byte(data))
+		}
+		got, err := read(bytes.NewReader(again))
+		if err != io.EOF || !cmp.Equal(got, append([]string{}, want...)) {
+			t.Fatalf("written again it reads %q (%v), want %q", got, err, want)
+		}
+	})
+}

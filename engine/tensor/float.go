@@ -12,7 +12,7 @@ import (
 // for t < N, p < panels, lane < R, k < depth in ascending order with one
 // accumulator, which starts at c's old value when add is 1 and at zero when it
 // is 0. The three strides are in bytes; depth and panels are at least 1.
-type floatKernel func(c *float32, w unsafe.Pointer, x *float32, depth, panels, ldc, lda, stride, add int)
+type floatKernel func(c *float32, w *byte, x *float32, depth, panels, ldc, lda, stride, add int)
 
 // floatTable holds the kernels on float weights of one level.
 type floatTable struct{ f32, f16, bf16 floatTiles }
@@ -96,7 +96,7 @@ func (k *Kernels) matMulFloat(t Type, j floatJob) {
 	chunk := max(4, floatChunk/(j.depth*k.R*elem)&^3)
 	for p := 0; p < j.panels; p += chunk {
 		n := min(chunk, j.panels-p)
-		w := unsafe.Add(j.w, p*j.stride*elem)
+		w := (*byte)(unsafe.Add(j.w, p*j.stride*elem))
 		for from := 0; from < j.tokens; {
 			tile := kernels.next(j.tokens - from)
 			kernels[tile](&j.dst[from*j.ldc+p*k.R], w, &j.x[from*j.lda], j.depth, n, 4*j.ldc, 4*j.lda, elem*j.stride, add)
@@ -134,7 +134,7 @@ func (k *Kernels) AddMatMulF16(dst []float32, ldc int, w []uint16, npanel, kk, p
 }
 
 func (k *Kernels) matMulF16(w []uint16, j floatJob) {
-	if j.panels > 0 && j.depth > 0 {
+	if j.tokens > 0 && j.panels > 0 && j.depth > 0 {
 		_ = w[(j.panels-1)*j.stride+j.depth*k.R-1]
 	}
 	j.w = unsafe.Pointer(unsafe.SliceData(w))

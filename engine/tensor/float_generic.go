@@ -29,10 +29,10 @@ func genericFloatTable() floatTable {
 // weights of elem bytes into float32s; it is called for a few rows of k at a time.
 func genericFloat(n, elem int, widen func(dst []float32, w unsafe.Pointer)) floatKernel {
 	const r, step = 8, 32
-	return func(c *float32, w unsafe.Pointer, x *float32, depth, panels, ldc, lda, stride, add int) {
+	return func(c *float32, w *byte, x *float32, depth, panels, ldc, lda, stride, add int) {
 		var wide [step * r]float32
 		for p := range panels {
-			panel := unsafe.Add(w, p*stride)
+			panel := unsafe.Add(unsafe.Pointer(w), p*stride)
 			for t := range n {
 				if add == 0 {
 					*row(c, t*ldc+4*r*p) = [r]float32{}

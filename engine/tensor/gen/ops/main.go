@@ -16,7 +16,20 @@ func main() {
 }
 
 func generate() error {
-	return cpu().Write("tensor", "cpu_asm_amd64")
+	files := []struct {
+		base string
+		file *asm.File
+	}{
+		{"cpu_asm_amd64", cpu()},
+		{"float_avx512_amd64", floats(avx512, []int{1, 2, 3, 4, 5, 6, 7, 8, 12})},
+		{"float_avx2_amd64", floats(avx2, []int{1, 2, 3, 4, 5, 6})},
+	}
+	for _, f := range files {
+		if err := f.file.Write("tensor", f.base); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // cpu emits the queries of the processor.

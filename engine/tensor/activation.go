@@ -91,7 +91,7 @@ func (k *Kernels) PackActivations(dst []byte, x []float32, stride, tokens, cols,
 // quantizeActivation is the reference: it quantises one token as token t of a
 // tile of n. A block whose values are all under 2^-100 becomes zero, so that no
 // scale can overflow.
-func quantizeActivation(dst []byte, x []float32, n, t int) {
+func quantizeActivation(level Level, dst []byte, x []float32, n, t int) {
 	for ; len(x) > 0; x, dst = x[32:], dst[actWords*4*n:] {
 		top := float32(0)
 		for _, v := range x[:32] {
@@ -101,24 +101,32 @@ func quantizeActivation(dst []byte, x []float32, n, t int) {
 		if top >= 0x1p-100 {
 			d, inv = top/127, 127/top
 		}
-		var sums [2]int32
+		var pairs [4]int32 // first half even, odd, second half even, odd
 		for i, v := range x[:32] {
 			q := int32(math.RoundToEven(float64(v * inv)))
-			sums[i/16] += q
+			pairs[i/16*2+i/2%2] += q
 			dst[4*((actQuants+i/4)*n+t)+i%4] = byte(q)
 		}
-		sum := sums[0] + sums[1]
+		even, odd := pairs[0]+pairs[2], pairs[1]+pairs[3]
 		words := [actQuants]uint32{
 			actScale:  math.Float32bits(d),
-			actSum:    math.Float32bits(d * float32(sum)),
-			actOff8:   uint32(-8 * sum),
-			actOff16:  uint32(-16 * sum),
-			actOff128: uint32(-128 * sum),
-			actOffA:   uint32(-32 * sums[0]),
-			actOffB:   uint32(-32 * sums[1]),
+			actSum:    math.Float32bits(d * float32(even+odd)),
+			actOff8:   startValue(level, -8, even, odd),
+			actOff16:  startValue(level, -16, even, odd),
+			actOff128: startValue(level, -128, even, odd),
+			actOffA:   startValue(level, -32, pairs[0], pairs[1]),
+			actOffB:   startValue(level, -32, pairs[2], pairs[3]),
 		}
 		for i, w := range words {
 			binary.LittleEndian.PutUint32(dst[4*(i*n+t):], w)
 		}
 	}
+}
+
+// startValue returns the word that takes an offset out of weights.
+func startValue(level Level, offset, even, odd int32) uint32 {
+	if level == AVX512 {
+		return uint32(offset * (even + odd))
+	}
+	return uint32(uint16(offset*even)) | uint32(uint16(offset*odd))<<16
 }

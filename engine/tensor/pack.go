@@ -10,13 +10,13 @@ import (
 func packPanel(m *Matrix, dst, src []byte, rowBytes int) {
 	pack := rowPacker(m.typ)
 	for r := 0; r*rowBytes < len(src); r++ {
-		pack(dst, src[r*rowBytes:][:rowBytes], m.r, r, m.level)
+		pack(dst, src[r*rowBytes:][:rowBytes], m.r, r)
 	}
 }
 
 // rowPacker returns the function that packs one row of type t as row r of a
 // panel of R rows.
-func rowPacker(t Type) func(dst, src []byte, R, r int, level Level) {
+func rowPacker(t Type) func(dst, src []byte, R, r int) {
 	switch t {
 	case F32:
 		return packFloat32
@@ -25,32 +25,32 @@ func rowPacker(t Type) func(dst, src []byte, R, r int, level Level) {
 	case Q8_0:
 		return packQ80
 	case Q4_0:
-		return func(dst, src []byte, R, r int, _ Level) { packLegacy(dst, src, R, r, 1, false) }
+		return func(dst, src []byte, R, r int) { packLegacy(dst, src, R, r, 1, false) }
 	case Q4_1:
-		return func(dst, src []byte, R, r int, _ Level) { packLegacy(dst, src, R, r, 2, false) }
+		return func(dst, src []byte, R, r int) { packLegacy(dst, src, R, r, 2, false) }
 	case Q5_0:
-		return func(dst, src []byte, R, r int, _ Level) { packLegacy(dst, src, R, r, 1, true) }
+		return func(dst, src []byte, R, r int) { packLegacy(dst, src, R, r, 1, true) }
 	case Q5_1:
-		return func(dst, src []byte, R, r int, _ Level) { packLegacy(dst, src, R, r, 2, true) }
+		return func(dst, src []byte, R, r int) { packLegacy(dst, src, R, r, 2, true) }
 	case Q4_K:
-		return func(dst, src []byte, R, r int, _ Level) { packQ45K(dst, src, R, r, false) }
+		return func(dst, src []byte, R, r int) { packQ45K(dst, src, R, r, false) }
 	case Q5_K:
-		return func(dst, src []byte, R, r int, _ Level) { packQ45K(dst, src, R, r, true) }
+		return func(dst, src []byte, R, r int) { packQ45K(dst, src, R, r, true) }
 	case Q6_K:
-		return func(dst, src []byte, R, r int, _ Level) { packQ6K(dst, src, R, r) }
+		return func(dst, src []byte, R, r int) { packQ6K(dst, src, R, r) }
 	}
 	panic("tensor: no packing for " + t.String())
 }
 
 // packFloat32 spreads a row over its panel: [column][R].
-func packFloat32(dst, src []byte, R, r int, _ Level) {
+func packFloat32(dst, src []byte, R, r int) {
 	for k := 0; k*4 < len(src); k++ {
 		copy(dst[(k*R+r)*4:][:4], src[k*4:][:4])
 	}
 }
 
 // packFloat16 is packFloat32 for two-byte weights.
-func packFloat16(dst, src []byte, R, r int, _ Level) {
+func packFloat16(dst, src []byte, R, r int) {
 	for k := 0; k*2 < len(src); k++ {
 		copy(dst[(k*R+r)*2:][:2], src[k*2:][:2])
 	}
@@ -61,13 +61,9 @@ func packFloat16(dst, src []byte, R, r int, _ Level) {
 func get32(b []byte, i int) uint32    { return binary.LittleEndian.Uint32(b[i:]) }
 func put32(b []byte, i int, v uint32) { binary.LittleEndian.PutUint32(b[i:], v) }
 
-// packQ80 packs blocks of d and 32 int8. At AVX512 the sign bit is flipped: the
-// dot product instruction wants unsigned weights.
-func packQ80(dst, src []byte, R, r int, level Level) {
-	flip := uint32(0)
-	if level == AVX512 {
-		flip = 0x80808080
-	}
+// packQ80 packs blocks of d and 32 int8, to which it adds 128.
+func packQ80(dst, src []byte, R, r int) {
+	const flip = 0x80808080
 	for ; len(src) > 0; src, dst = src[34:], dst[34*R:] {
 		s, d := src[:34], dst[:34*R]
 		d[2*r], d[2*r+1] = s[0], s[1]

@@ -24,7 +24,7 @@ const largestQuantTile = 12
 
 // genericQuantTable computes on the panels of any level.
 func genericQuantTable(level Level) quantTable {
-	table := quantTable{activation: quantizeActivation}
+	table := quantTable{activation: genericActivation(level)}
 	for _, t := range Types() {
 		if t.isFloat() {
 			continue
@@ -34,6 +34,10 @@ func genericQuantTable(level Level) quantTable {
 		}
 	}
 	return table
+}
+
+func genericActivation(level Level) func(dst []byte, x []float32, n, t int) {
+	return func(dst []byte, x []float32, n, t int) { quantizeActivation(level, dst, x, n, t) }
 }
 
 func genericQuantMul(level Level, t Type, n int) quantKernel {
@@ -133,11 +137,7 @@ func (b *genericBlock) decode(level Level, t Type, head, w []byte) {
 		for r := range R {
 			at := 4*r + i
 			if t == Q8_0 {
-				q := quants[4*R*g+at]
-				if level == AVX512 {
-					q ^= 0x80
-				}
-				b.q[k][r] = int32(int8(q))
+				b.q[k][r] = int32(quants[4*R*g+at]) - 128
 				continue
 			}
 			q := int32(quants[4*R*(g%4)+at] >> (g / 4 * 4) & 15)

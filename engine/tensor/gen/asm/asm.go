@@ -24,7 +24,12 @@ func New(generator string) *File { return &File{generator: generator} }
 // "func name", such as "(w *byte, n int)", and bytes is the size of its
 // parameters and results. doc is the comment of the Go declaration, without slashes.
 func (f *File) Func(name, signature string, bytes int, doc string) {
-	fmt.Fprintf(&f.text, "\n// func %s%s\nTEXT ·%s(SB), NOSPLIT, $0-%d\n", name, signature, name, bytes)
+	f.FuncFrame(name, signature, 0, bytes, doc)
+}
+
+// FuncFrame is Func with a stack frame of the given size.
+func (f *File) FuncFrame(name, signature string, frame, bytes int, doc string) {
+	fmt.Fprintf(&f.text, "\n// func %s%s\nTEXT ·%s(SB), NOSPLIT, $%d-%d\n", name, signature, name, frame, bytes)
 	fmt.Fprintf(&f.stubs, "\n// %s %s\n//\n//go:noescape\nfunc %s%s\n", name, doc, name, signature)
 }
 

@@ -40,7 +40,7 @@ func (k kernel512) dot(t, g int) int { return k.n + t*k.chains + g%k.chains }
 
 func (k kernel512) write() {
 	const R = 16
-	begin(k.File, k.format, "AVX-512", R, k.n, k.constants, func() {
+	begin(k.File, k.format, "AVX-512", R, k.n, 0, k.constants, func() {
 		for t := range k.n {
 			k.P("VPXORD Z%d, Z%d, Z%d", t, t, t)
 		}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log"
 
@@ -72,8 +73,8 @@ const signature = "(w, a *byte, c *float32, nblk, npanel, ldc, rows int)"
 
 // begin opens a kernel and its loops over panels and blocks. In a block SI
 // points to the weights, DX to the activations, R13 to the header.
-func begin(f *asm.File, q format, level string, R, n int, constants, clearAcc func()) {
-	f.Func(fmt.Sprintf("mul%sx%dn%d", q.name, R, n), signature, 56,
+func begin(f *asm.File, q format, level string, R, n, frame int, constants, clearAcc func()) {
+	f.FuncFrame(fmt.Sprintf("mul%sx%dn%d", q.name, R, n), signature, frame, 56,
 		fmt.Sprintf("is the %s quantKernel of %s for %d tokens.", level, q.name, n))
 	f.P("MOVQ w+0(FP), SI\nMOVQ a+8(FP), R8\nMOVQ c+16(FP), DI\nMOVQ nblk+24(FP), R9")
 	f.P("MOVQ npanel+32(FP), R10\nMOVQ ldc+40(FP), R11\nMOVQ rows+48(FP), R12")
@@ -126,7 +127,7 @@ func table(f *asm.File, level string, R int, tiles []int) {
 }
 
 func main() {
-	if err := avx512("quant_avx512_amd64"); err != nil {
+	if err := errors.Join(avx512("quant_avx512_amd64"), avx2("quant_avx2_amd64")); err != nil {
 		log.Fatal(err)
 	}
 }

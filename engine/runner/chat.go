@@ -1,0 +1,246 @@
+package runner
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"onebit/engine/wire"
+)
+
+// conversation is a chat request, read and rendered.
+type conversation struct {
+	set       settings
+	prompt    string // rendered, with marks
+	mark      string // stands in control tokens' names that are mere text, or ""
+	ids       []int32
+	tools     bool // tool calls are to be found in the answer
+	reasoning bool // thinking is to be split off
+}
+
+// text returns the rendered prompt without marks.
+func (c *conversation) text() string {
+	if c.mark == "" {
+		return c.prompt
+	}
+	return strings.ReplaceAll(c.prompt, c.mark, "")
+}
+
+// chat answers /v1/chat/completions.
+func (s *service) chat(w http.ResponseWriter, r *http.Request) *problem {
+	body, p := readBody(r)
+	if p != nil {
+		return p
+	}
+	c, p := s.readChat(r.Context(), body)
+	if p != nil {
+		return p
+	}
+	j, p := s.newJob(c.set, [][]int32{c.ids})
+	if p != nil {
+		return p
+	}
+	return j.answer(w, r, newChatResponder(j, c))
+}
+
+// countChat answers how many tokens a chat's prompt has.
+func (s *service) countChat(w http.ResponseWriter, r *http.Request) *problem {
+	body, p := readBody(r)
+	if p != nil {
+		return p
+	}
+	c, p := s.readChat(r.Context(), body)
+	if p != nil {
+		return p
+	}
+	writeJSON(w, http.StatusOK, struct {
+		Object string `json:"object"`
+		Tokens int    `json:"input_tokens"`
+	}{"response.input_tokens", len(c.ids)})
+	return nil
+}
+
+// readChat reads a chat request and renders its prompt.
+func (s *service) readChat(ctx context.Context, body []byte) (*conversation, *problem) {
+	if s.parts.Template == nil {
+		return nil, badBody("the model has no chat template; use /v1/completions")
+	}
+	if _, err := wire.ParseChat(body); err != nil {
+		return nil, fromWire(err)
+	}
+	f, p := parseFields(body)
+	if p != nil {
+		return nil, p
+	}
+	c := &conversation{set: readSettings(f, s.vocab)}
+	readChatProbs(f, &c.set)
+	c.reasoning = c.set.reasoning != "none"
+	in := TemplateInput{AddGenerationPrompt: f.boolean("add_generation_prompt", true), Kwargs: readKwargs(f)}
+	in.Tools = readTools(f)
+	c.tools = in.Tools != nil && f.boolean("parse_tool_calls", true)
+	messages, p := readMessages(f.raw["messages"])
+	if p != nil {
+		f.fail(p)
+	}
+	prefill := readPrefill(f, messages)
+	if f.problem != nil {
+		return nil, f.problem
+	}
+	if p := s.render(ctx, c, in, messages, prefill); p != nil {
+		return nil, p
+	}
+	c.ids = s.encodePrompt(c)
+	return c, nil
+}
+
+// readChatProbs reads OpenAI's fields for log-probabilities.
+func readChatProbs(f *fields, set *settings) {
+	set.logprobs = f.boolean("logprobs", false)
+	if f.has("top_logprobs") && !set.logprobs {
+		f.fail(invalid("top_logprobs", `it needs "logprobs" to be true`))
+	}
+	set.topLogprobs = int(f.integer("top_logprobs", 0, 0, maxChatTop))
+	if n := f.integer("n_probs", 0, 0, maxLogprobs); n > 0 {
+		set.logprobs, set.topLogprobs = true, int(n)
+	}
+}
+
+// readKwargs returns the template's further variables: chat_template_kwargs with
+// what reasoning_effort says.
+func readKwargs(f *fields) json.RawMessage {
+	kwargs := f.object("chat_template_kwargs").raw
+	effort := f.text("reasoning_effort", "")
+	if thinking, ok := kwargs["enable_thinking"]; ok && jsonKind(thinking) != "boolean" {
+		f.fail(invalid("chat_template_kwargs.enable_thinking", "expected a boolean, but got %s", article(jsonKind(thinking))))
+	}
+	if effort == "" {
+		if len(kwargs) == 0 {
+			return nil
+		}
+		return f.raw["chat_template_kwargs"] // as it came, with its order of keys
+	}
+	with := map[string]json.RawMessage{}
+	for k, v := range kwargs {
+		with[k] = v
+	}
+	if effort == "none" {
+		with["enable_thinking"] = json.RawMessage("false")
+	} else {
+		with["reasoning_effort"] = encode(effort)
+	}
+	return encode(with)
+}
+
+// readTools returns the tools that the model is told about. A choice of one
+// function leaves only that; whether the model calls it stays with the model.
+func readTools(f *fields) json.RawMessage {
+	tools := f.list("tools")
+	choice := "auto"
+	named := ""
+	if f.has("tool_choice") {
+		if jsonKind(f.raw["tool_choice"]) == "string" {
+			choice = f.text("tool_choice", choice)
+		} else {
+			function := f.object("tool_choice").object("function")
+			named = function.text("name", "")
+		}
+	}
+	switch choice {
+	case "none":
+		return nil
+	case "auto", "required", "any":
+	default:
+		f.fail(invalid("tool_choice", "expected none, auto, required or a function, but got %q", choice))
+	}
+	if named != "" {
+		all := len(tools)
+		tools = slices.DeleteFunc(tools, func(t json.RawMessage) bool { return toolName(t) != named })
+		if len(tools) == 0 && all > 0 {
+			f.fail(invalid("tool_choice", "there is no tool %q", named))
+		}
+	}
+	switch {
+	case len(tools) == 0:
+		return nil
+	case named == "":
+		return f.raw["tools"]
+	}
+	return slices.Concat([]byte("["), bytes.Join(asBytes(tools), []byte(",")), []byte("]"))
+}
+
+func toolName(tool json.RawMessage) string {
+	var t struct {
+		Function struct {
+			Name string `json:"name"`
+		} `json:"function"`
+	}
+	if json.Unmarshal(tool, &t) != nil {
+		return ""
+	}
+	return t.Function.Name
+}
+
+func asBytes(list []json.RawMessage) [][]byte {
+	out := make([][]byte, len(list))
+	for i, raw := range list {
+		out[i] = raw
+	}
+	return out
+}
+
+// readPrefill reports whether the answer continues the last message, which is
+// the assistant's.
+func readPrefill(f *fields, messages []message) bool {
+	last := messages[max(0, len(messages)-1):]
+	prefill := len(last) == 1 && last[0].role == "assistant"
+	if f.has("continue_final_message") && jsonKind(f.raw["continue_final_message"]) == "boolean" {
+		prefill = prefill && f.boolean("continue_final_message", true)
+	}
+	if prefill && last[0].has("tool_calls") {
+		f.fail(invalid(fmt.Sprintf("messages[%d]", len(messages)-1), "an assistant message with tool calls cannot be continued"))
+	}
+	return prefill
+}
+
+// render fills in c.prompt and c.mark.
+func (s *service) render(ctx context.Context, c *conversation, in TemplateInput, messages []message, prefill bool) *problem {
+	mark := unusedMark(messages, in.Tools)
+	if s.disarmMessages(messages, mark) {
+		c.mark = mark
+	}
+	end := ""
+	if prefill {
+		end = mark + mark
+		last := &messages[len(messages)-1]
+		last.setText(last.text() + end)
+		in.AddGenerationPrompt = false
+	}
+	in.Messages = encodeMessages(messages)
+	prompt, err := s.parts.Template.Render(ctx, in)
+	if err != nil {
+		return invalid("messages", "the model's chat template refuses them: %v", err)
+	}
+	if prefill {
+		at := strings.LastIndex(prompt, end)
+		if at < 0 {
+			return invalid("messages", "the model's chat template cannot continue an assistant message")
+		}
+		prompt = prompt[:at]
+	}
+	c.prompt = prompt
+	return nil
+}
+
+// encodePrompt turns the rendered prompt into tokens. A template that writes the
+// first token itself does not get a second one.
+func (s *service) encodePrompt(c *conversation) []int32 {
+	prompt := c.prompt
+	if i := s.parts.Info; i.AddsBOS && i.BOS != "" {
+		prompt = strings.TrimPrefix(prompt, i.BOS)
+	}
+	return s.vocab.encodeMarked(prompt, c.mark)
+}

@@ -1,0 +1,287 @@
+package runner_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"strings"
+	"sync"
+	"unicode/utf8"
+
+	"onebit/engine/model"
+	"onebit/engine/runner"
+)
+
+// Tokens of the fake vocabulary: one for each byte, then control tokens.
+const (
+	tokEnd = 256 + iota
+	tokUser
+	tokAssistant
+	tokSystem
+	vocabSize
+)
+
+var controls = [...]string{"<|end|>", "<|user|>", "<|assistant|>", "<|system|>"}
+
+// fakeTokenizer makes a token of every byte.
+type fakeTokenizer struct{}
+
+func (fakeTokenizer) Size() int             { return vocabSize }
+func (fakeTokenizer) IsEOG(id int32) bool   { return id == tokEnd }
+func (fakeTokenizer) IsControl(i int32) bool { return i >= tokEnd }
+
+func (fakeTokenizer) Encode(text string, _, parseSpecial bool) []int32 {
+	var ids []int32
+next:
+	for text != "" {
+		if parseSpecial {
+			for i, name := range controls {
+				if rest, ok := strings.CutPrefix(text, name); ok {
+					ids, text = append(ids, int32(tokEnd+i)), rest
+					continue next
+				}
+			}
+		}
+		ids, text = append(ids, int32(text[0])), text[1:]
+	}
+	return ids
+}
+
+func (fakeTokenizer) Piece(id int32, special bool) []byte {
+	switch {
+	case id < tokEnd:
+		return []byte{byte(id)}
+	case special:
+		return []byte(controls[id-tokEnd])
+	}
+	return nil
+}
+
+func (f fakeTokenizer) Decode(ids []int32, special bool) string {
+	var b []byte
+	for _, id := range ids {
+		b = append(b, f.Piece(id, special)...)
+	}
+	return strings.ToValidUTF8(string(b), "\uFFFD")
+}
+
+// fakeEngine computes logits from all tokens of a session, so that any mistake
+// in what a session holds changes the answer.
+type fakeEngine struct {
+	// next says what follows tokens; nil is a letter made of all of them.
+	next func(tokens []int32) int32
+	// during is called in every pass, before anything changes.
+	during func(steps []runner.Step) error
+
+	mu       sync.Mutex
+	passes   []pass
+	sessions int // open
+	made     int
+	closed   bool
+}
+
+// pass is what one Eval was given.
+type pass []part
+
+type part struct {
+	session int
+	tokens  int
+	logits  bool
+}
+
+type fakeSession struct {
+	engine *fakeEngine
+	id     int
+	tokens []int32
+}
+
+func (e *fakeEngine) NewSession() (runner.Session, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.sessions++
+	e.made++
+	return &fakeSession{engine: e, id: e.made - 1}, nil
+}
+
+func (e *fakeEngine) Close() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+	if e.sessions > 0 {
+		return errors.New("sessions are open")
+	}
+	return nil
+}
+
+func (s *fakeSession) Truncate(n int) { s.tokens = s.tokens[:min(n, len(s.tokens))] }
+
+func (s *fakeSession) Close() {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	s.engine.sessions--
+}
+
+func (e *fakeEngine) Eval(steps []runner.Step) error {
+	if e.during != nil {
+		if err := e.during(steps); err != nil {
+			return err
+		}
+	}
+	var p pass
+	for i := range steps {
+		st := &steps[i]
+		s := st.Session.(*fakeSession)
+		s.tokens = append(s.tokens, st.Tokens...)
+		p = append(p, part{s.id, len(st.Tokens), st.Logits})
+		if st.Logits {
+			st.Out = e.logits(s.tokens)
+		}
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.passes = append(e.passes, p)
+	return nil
+}
+
+// logits favours the next token and gives every other a value of its own.
+func (e *fakeEngine) logits(tokens []int32) []float32 {
+	out := make([]float32, vocabSize)
+	for i := range out {
+		out[i] = float32(i%17) / 17
+	}
+	next := letter
+	if e.next != nil {
+		next = e.next
+	}
+	out[next(tokens)] = 20
+	return out
+}
+
+// recorded returns the passes so far, without the one that proved the model.
+func (e *fakeEngine) recorded() []pass {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]pass(nil), e.passes[1:]...)
+}
+
+// letter returns a lower-case letter made of all tokens.
+func letter(tokens []int32) int32 {
+	h := fnv.New32a()
+	for _, id := range tokens {
+		h.Write([]byte{byte(id), byte(id >> 8)})
+	}
+	return int32('a' + h.Sum32()%26)
+}
+
+// echo answers a prompt with reply and the end token. What it is asked after
+// the prompt's last "assistant" or, without one, after its last ':'.
+func echo(reply string) func([]int32) int32 {
+	want := fakeTokenizer{}.Encode(reply, false, true)
+	return func(tokens []int32) int32 {
+		for i := len(tokens) - 1; i >= 0; i-- {
+			if tokens[i] == tokAssistant || tokens[i] == ':' && !strings.Contains(reply, ":") {
+				if n := len(tokens) - 1 - i; n < len(want) {
+					return want[n]
+				}
+				return tokEnd
+			}
+		}
+		return tokEnd
+	}
+}
+
+// fakeTemplate writes <|role|>content<|end|> for each message.
+type fakeTemplate struct{}
+
+var errTemplate = errors.New("roles must alternate")
+
+func (fakeTemplate) Render(_ context.Context, in runner.TemplateInput) (string, error) {
+	var messages []struct{ Role, Content string }
+	if err := json.Unmarshal(in.Messages, &messages); err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	if in.Tools != nil {
+		fmt.Fprintf(&b, "<|system|>tools %s<|end|>", in.Tools)
+	}
+	if in.Kwargs != nil {
+		fmt.Fprintf(&b, "<|system|>kwargs %s<|end|>", in.Kwargs)
+	}
+	for i, m := range messages {
+		if i > 0 && m.Role == "user" && messages[i-1].Role == "user" {
+			return "", errTemplate
+		}
+		fmt.Fprintf(&b, "<|%s|>%s<|end|>", m.Role, m.Content)
+	}
+	if in.AddGenerationPrompt {
+		b.WriteString("<|assistant|>")
+	}
+	return b.String(), nil
+}
+
+func (fakeTemplate) Split(_ string, tools, reasoning bool) runner.Splitter {
+	return &fakeSplitter{tools: tools, reasoning: reasoning}
+}
+
+// fakeSplitter takes upper-case letters for thinking, '#' for the beginning of a
+// tool call and digits for its arguments. A text that ends in '~' is held back.
+type fakeSplitter struct {
+	tools, reasoning bool
+	calls            int
+	held             string
+}
+
+func (f *fakeSplitter) Push(text string) []runner.Delta {
+	text = f.held + text
+	f.held = ""
+	if strings.HasSuffix(text, "~") {
+		f.held, text = "~", text[:len(text)-1]
+	}
+	var list []runner.Delta
+	for _, r := range text {
+		s := string(r)
+		switch {
+		case f.reasoning && r >= 'A' && r <= 'Z':
+			list = append(list, runner.Delta{Reasoning: s})
+		case f.tools && r == '#':
+			f.calls++
+			list = append(list, runner.Delta{Tool: &runner.ToolDelta{
+				Index: f.calls - 1, ID: fmt.Sprintf("call_%d", f.calls), Name: "f", Arguments: "{",
+			}})
+		case f.tools && r >= '0' && r <= '9':
+			list = append(list, runner.Delta{Tool: &runner.ToolDelta{Index: f.calls - 1, Arguments: s}})
+		default:
+			list = append(list, runner.Delta{Content: s})
+		}
+	}
+	return list
+}
+
+func (f *fakeSplitter) Flush() []runner.Delta {
+	if f.held == "" {
+		return nil
+	}
+	return []runner.Delta{{Content: f.held}}
+}
+
+// fakeParts puts the fakes together.
+func fakeParts(e *fakeEngine, slots, context int) *runner.Parts {
+	return &runner.Parts{
+		Engine: e, Tokenizer: fakeTokenizer{}, Template: fakeTemplate{},
+		NewSampler: model.NewSampler, Slots: slots, Context: context,
+		Info: runner.Info{
+			Path: "/models/fake.gguf", Architecture: "fake", Quantization: "Q8_0", VocabType: 2, TrainContext: 4096,
+			Embedding: 64, Parameters: 1234, Bytes: 5678, EOS: "<|end|>", ChatTemplate: "template source",
+		},
+	}
+}
+
+// valid reports a text that is not UTF-8 or holds a replacement character.
+func valid(text string) bool {
+	return utf8.ValidString(text) && !strings.Contains(text, "\uFFFD")
+}
+
+func nan() float32 { return float32(math.NaN()) }

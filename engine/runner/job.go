@@ -1,0 +1,333 @@
+package runner
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"onebit/engine"
+	"onebit/engine/wire"
+)
+
+const eventStream = "text/event-stream"
+
+// maxTasks bounds the answers of one request.
+const maxTasks = 1024
+
+// job is one request under way: its tasks and what has come of them.
+type job struct {
+	s       *service
+	set     *settings
+	tasks   []*task // the choices of the first prompt, then of the second, ...
+	answers []answer
+	box     *mailbox
+	id      string
+	created int64 // Unix seconds
+	open    int   // tasks that have not ended
+}
+
+// answer is where one task stands.
+type answer struct {
+	state  snapshot
+	result *result // nil until the end
+}
+
+// responder gives answers their form. It sees every event but failures: through
+// chunks when the request streams, else through keep.
+type responder interface {
+	// keep adds an event to the answers that whole returns.
+	keep(e event)
+	// chunks returns the objects to stream for an event.
+	chunks(e event) []any
+	// closing returns the last objects of a stream, after all tasks have ended.
+	closing() []any
+	// whole returns the answer to a request that does not stream.
+	whole() any
+	// marked reports whether a stream ends with OpenAI's mark.
+	marked() bool
+}
+
+// newJob checks that the prompts fit and makes their tasks.
+func (s *service) newJob(set settings, prompts [][]int32) (*job, *problem) {
+	if set.slot >= s.parts.Slots {
+		return nil, invalid("id_slot", "there is no slot %d, only 0 to %d", set.slot, s.parts.Slots-1)
+	}
+	if len(prompts)*set.choices > maxTasks {
+		return nil, badBody("%d prompts of %d answers each are more than %d answers", len(prompts), set.choices, maxTasks)
+	}
+	j := &job{s: s, set: &set, box: newMailbox(), created: time.Now().Unix()}
+	for _, prompt := range prompts {
+		if len(prompt) >= s.parts.Context {
+			return nil, overflow(len(prompt), s.parts.Context)
+		}
+		for range set.choices {
+			t := &task{index: len(j.tasks), prompt: prompt, settings: j.set, sampling: set.sampling, box: j.box}
+			t.sampling.Seed += uint64(len(j.tasks)) // each its own, all from the one given
+			j.tasks = append(j.tasks, t)
+		}
+	}
+	j.answers = make([]answer, len(j.tasks))
+	j.open = len(j.tasks)
+	return j, nil
+}
+
+// answer runs the job and writes its answer. When the client goes, the tasks
+// end with it.
+func (j *job) answer(w http.ResponseWriter, r *http.Request, form responder) *problem {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	for _, t := range j.tasks {
+		t.gone = ctx.Done()
+	}
+	if p := j.s.scheduler.submit(j.tasks...); p != nil {
+		return p
+	}
+	if j.set.stream {
+		return j.stream(ctx, &stream{w: w}, form)
+	}
+	if p := j.collect(ctx, form); p != nil || j.open > 0 {
+		return p
+	}
+	writeJSON(w, http.StatusOK, form.whole())
+	return nil
+}
+
+// texts collects plain answers.
+type texts struct {
+	job   *job
+	whole []plainText // one for each task
+}
+
+type plainText struct {
+	strings.Builder
+	pieces []piece
+}
+
+func newTexts(j *job) texts { return texts{job: j, whole: make([]plainText, len(j.tasks))} }
+
+func (t *texts) keep(e event) {
+	a := &t.whole[e.index]
+	a.WriteString(e.text)
+	a.pieces = append(a.pieces, e.pieces...)
+}
+
+// collect waits for all tasks to end. When the client goes, some stay open.
+func (j *job) collect(ctx context.Context, form responder) *problem {
+	for j.open > 0 {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-j.box.ready:
+		}
+		for _, e := range j.box.take() {
+			if e.kind == eventFailed {
+				return e.problem
+			}
+			j.note(e)
+			form.keep(e)
+		}
+	}
+	return nil
+}
+
+// note takes the state out of an event.
+func (j *job) note(e event) {
+	a := &j.answers[e.index]
+	a.state = e.state
+	if e.kind == eventDone {
+		a.result = e.result
+		j.open--
+	}
+}
+
+// stream writes events as they come. The header goes out once a slot has taken
+// the first task, or when the wait for that grows long: problems before that
+// still have their status.
+func (j *job) stream(ctx context.Context, st *stream, form responder) *problem {
+	var tick <-chan time.Time
+	if j.set.ping > 0 {
+		t := time.NewTicker(j.set.ping)
+		defer t.Stop()
+		tick = t.C
+	}
+	quiet := true // nothing was sent since the last tick
+	for j.open > 0 {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick:
+			if quiet && st.ping() != nil {
+				return nil
+			}
+			quiet = true
+		case <-j.box.ready:
+			quiet = false
+			if p, err := j.relay(st, form); p != nil || err != nil {
+				return p
+			}
+		}
+	}
+	if st.send(form.closing()...) != nil {
+		return nil
+	}
+	st.end(form.marked())
+	return nil
+}
+
+// relay sends what is in the mailbox. It returns a problem only while the
+// header has not gone out, and an error when the stream is over.
+func (j *job) relay(st *stream, form responder) (*problem, error) {
+	for _, e := range j.box.take() {
+		if e.kind == eventFailed {
+			if !st.begun {
+				return e.problem, nil
+			}
+			_ = st.send(e.problem.object()) // the stream ends either way
+			return nil, e.problem
+		}
+		st.begin()
+		j.note(e)
+		st.add(form.chunks(e)...)
+	}
+	return nil, st.flush()
+}
+
+// usageView is OpenAI's "usage".
+type usageView struct {
+	CompletionTokens int           `json:"completion_tokens"`
+	PromptTokens     int           `json:"prompt_tokens"`
+	TotalTokens      int           `json:"total_tokens"`
+	PromptDetails    promptDetails `json:"prompt_tokens_details"`
+	// CompletionDetails is there for chats.
+	CompletionDetails *completionDetails `json:"completion_tokens_details,omitempty"`
+}
+
+type promptDetails struct {
+	CachedTokens int `json:"cached_tokens"`
+}
+
+type completionDetails struct {
+	ReasoningTokens int `json:"reasoning_tokens"`
+}
+
+// usage adds up all answers. A prompt with several answers counts once.
+func (j *job) usage() usageView {
+	var u usageView
+	for i := range j.answers {
+		st := &j.answers[i].state
+		u.CompletionTokens += st.predicted
+		if i%j.set.choices == 0 {
+			u.PromptTokens += st.prompt
+			u.PromptDetails.CachedTokens += st.timings.cached
+		}
+	}
+	u.TotalTokens = u.PromptTokens + u.CompletionTokens
+	return u
+}
+
+// timings returns the timings of the answer that a whole response shows.
+func (j *job) timings() *timingsView {
+	v := j.answers[0].state.timings.view()
+	return &v
+}
+
+// chunkTimings returns the timings to show with an event, or nil.
+func (j *job) chunkTimings(e event) *timingsView {
+	if e.kind != eventDone && !j.set.timingsPerToken {
+		return nil
+	}
+	v := e.state.timings.view()
+	return &v
+}
+
+// progressView is llama-server's "prompt_progress".
+type progressView struct {
+	Total     int   `json:"total"`
+	Cache     int   `json:"cache"`
+	Processed int   `json:"processed"`
+	TimeMS    int64 `json:"time_ms"`
+}
+
+// progress returns what to show of the prompt with an event, or nil.
+func (j *job) progress(e event) *progressView {
+	if !j.set.returnProgress || e.kind != eventStarted && e.kind != eventProgress {
+		return nil
+	}
+	return &progressView{
+		Total: e.state.prompt, Cache: e.state.timings.cached, Processed: e.state.processed, TimeMS: e.state.elapsed.Milliseconds(),
+	}
+}
+
+// newID returns a name that no other answer has.
+func newID(prefix string) string { return prefix + rand.Text() }
+
+// fromWire turns what the dialect's parser says into a problem.
+func fromWire(err error) *problem {
+	if e, ok := errors.AsType[*engine.InvalidError](err); ok {
+		return &problem{status: http.StatusBadRequest, kind: typeInvalid, message: e.Message, param: e.Param, code: e.Code}
+	}
+	return badBody("%v", err)
+}
+
+// stream writes server-sent events.
+type stream struct {
+	w     http.ResponseWriter
+	buf   []byte
+	begun bool
+}
+
+// begin sends the header, once.
+func (s *stream) begin() {
+	if s.begun {
+		return
+	}
+	s.begun = true
+	h := s.w.Header()
+	h.Set("Content-Type", eventStream)
+	h.Set("Cache-Control", "no-cache")
+	h.Set("X-Accel-Buffering", "no")
+	s.w.WriteHeader(http.StatusOK)
+}
+
+// add puts events for the objects into the buffer.
+func (s *stream) add(objects ...any) {
+	for _, o := range objects {
+		s.buf = wire.AppendEvent(s.buf, encode(o))
+	}
+}
+
+// flush sends the buffer, and the header if it has not gone out.
+func (s *stream) flush() error {
+	if len(s.buf) > 0 {
+		_, err := s.w.Write(s.buf)
+		s.buf = s.buf[:0]
+		if err != nil {
+			return err
+		}
+	}
+	return http.NewResponseController(s.w).Flush()
+}
+
+func (s *stream) send(objects ...any) error {
+	s.begin()
+	s.add(objects...)
+	return s.flush()
+}
+
+// ping sends a comment, so that nobody takes a silent connection for dead.
+func (s *stream) ping() error {
+	s.begin()
+	s.buf = wire.AppendPing(s.buf)
+	return s.flush()
+}
+
+// end sends the mark for the end of a stream where the dialect has one.
+func (s *stream) end(marked bool) {
+	if marked {
+		s.buf = wire.AppendDone(s.buf)
+	}
+	_ = s.flush() // the answer is complete; a client that has gone does not matter
+}

@@ -1,0 +1,132 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+
+	"onebit/engine/model"
+)
+
+// Engine is a set of loaded weights as the scheduler uses them. Only one
+// goroutine at a time calls it.
+type Engine interface {
+	// NewSession makes an empty timeline.
+	NewSession() (Session, error)
+	// Eval runs one forward pass over the tokens of all steps together and
+	// appends each step's tokens to its session. The result of a token has the
+	// same bits whatever else is in the batch. After an error the sessions hold
+	// either their old tokens or some of the new ones; Truncate brings them back.
+	Eval(steps []Step) error
+	// Close frees the weights. No session may be used after it.
+	Close() error
+}
+
+// Session is one timeline of tokens with its key-value cache.
+type Session interface {
+	// Truncate keeps the first n tokens.
+	Truncate(n int)
+	// Close gives the memory back.
+	Close()
+}
+
+// Step is one session's part of a forward pass.
+type Step struct {
+	Session Session
+	Tokens  []int32 // appended to the session
+	Logits  bool    // whether Out is wanted
+	// Out is set by Eval when Logits is true: one value per vocabulary entry for
+	// the last of Tokens. It is valid until the next Eval.
+	Out []float32
+}
+
+// Tokenizer turns text into token ids and back. It is safe for concurrent use.
+type Tokenizer interface {
+	// Encode returns the ids of text. addSpecial adds the tokens that the model
+	// wants at the beginning and the end; parseSpecial makes control tokens of
+	// their written names.
+	Encode(text string, addSpecial, parseSpecial bool) []int32
+	// Piece returns the bytes of one token; control tokens are empty unless
+	// special is true.
+	Piece(id int32, special bool) []byte
+	// Decode returns the text of ids, with the names of control tokens if special
+	// is true.
+	Decode(ids []int32, special bool) string
+	// Size is the number of vocabulary entries.
+	Size() int
+	// IsEOG reports whether id ends a generation.
+	IsEOG(id int32) bool
+	// IsControl reports whether id is a control token.
+	IsControl(id int32) bool
+}
+
+// TemplateInput is what a chat template renders.
+type TemplateInput struct {
+	Messages            json.RawMessage // a JSON array of messages
+	Tools               json.RawMessage // a JSON array, or nil
+	AddGenerationPrompt bool            // whether the text ends where the assistant begins
+	Kwargs              json.RawMessage // a JSON object of further variables, or nil
+}
+
+// Template is the model's chat template.
+type Template interface {
+	// Render returns the prompt text. An error is the request's fault: the
+	// template refused the messages, looped or made too much text.
+	Render(ctx context.Context, in TemplateInput) (string, error)
+	// Split returns a splitter for one answer. prompt is the rendered text that
+	// the answer continues; tools says whether tool calls are to be found, and
+	// reasoning whether thinking goes to its own field.
+	Split(prompt string, tools, reasoning bool) Splitter
+}
+
+// Splitter sorts the text of one answer into content, reasoning and tool calls.
+type Splitter interface {
+	// Push takes the next piece of text and returns what is certain so far.
+	Push(text string) []Delta
+	// Flush ends the text and returns the rest.
+	Flush() []Delta
+}
+
+// Delta is a piece of an answer. Exactly one of its parts is set.
+type Delta struct {
+	Content   string
+	Reasoning string
+	Tool      *ToolDelta
+}
+
+// ToolDelta is a piece of a tool call. The first piece of a call carries ID and
+// Name, later pieces only Arguments.
+type ToolDelta struct {
+	Index     int // position of the call in the answer
+	ID        string
+	Name      string
+	Arguments string // a fragment of JSON text
+}
+
+// Info describes a loaded model to clients.
+type Info struct {
+	Path         string
+	Architecture string
+	Quantization string // such as "Q4_1"
+	VocabType    int    // llama.cpp's number: 1 SPM, 2 BPE, 3 WPM
+	TrainContext int    // tokens
+	Embedding    int    // width of the residual stream
+	Parameters   uint64
+	Bytes        uint64 // size of all tensors
+	BOS, EOS     string // text of the tokens, or ""
+	AddsBOS      bool   // whether encoding puts BOS first
+	ChatTemplate string // source, or ""
+}
+
+// Parts is a loaded model, taken apart into what the server needs.
+type Parts struct {
+	Engine     Engine
+	Tokenizer  Tokenizer
+	Template   Template // nil when the model has none
+	NewSampler func(model.SamplerConfig) *model.Sampler
+	Info       Info
+	Slots      int // how many requests run at once
+	Context    int // tokens that each slot holds
+}
+
+// Loader opens the model that a configuration names.
+type Loader func(ctx context.Context, cfg Config) (*Parts, error)

@@ -1,0 +1,259 @@
+package runner
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// service answers requests with a loaded model.
+type service struct {
+	cfg       Config
+	parts     *Parts
+	vocab     *vocabulary
+	scheduler *scheduler
+	created   int64 // Unix seconds
+}
+
+func newService(cfg Config, parts *Parts) *service {
+	return &service{
+		cfg: cfg, parts: parts, vocab: newVocabulary(parts.Tokenizer),
+		scheduler: newScheduler(parts, cfg.Log), created: time.Now().Unix(),
+	}
+}
+
+// fingerprint names the program in answers.
+func (s *service) fingerprint() string {
+	if s.cfg.Version == "" {
+		return "1bit"
+	}
+	return "1bit-" + s.cfg.Version
+}
+
+// modelView is one entry of /v1/models.
+type modelView struct {
+	ID           string         `json:"id"`
+	Aliases      []string       `json:"aliases"`
+	Tags         []string       `json:"tags"`
+	Object       string         `json:"object"`
+	Architecture modalitiesView `json:"architecture"`
+	Created      int64          `json:"created"`
+	OwnedBy      string         `json:"owned_by"`
+	Meta         metaView       `json:"meta"`
+}
+
+type modalitiesView struct {
+	Input  []string `json:"input_modalities"`
+	Output []string `json:"output_modalities"`
+}
+
+// metaView describes the weights. NCtx is what one request may use.
+type metaView struct {
+	VocabType int    `json:"vocab_type"`
+	NVocab    int    `json:"n_vocab"`
+	NCtx      int    `json:"n_ctx"`
+	NCtxTrain int    `json:"n_ctx_train"`
+	NEmbd     int    `json:"n_embd"`
+	NParams   uint64 `json:"n_params"`
+	Size      uint64 `json:"size"`
+	FType     string `json:"ftype"`
+}
+
+func (s *service) modelView() modelView {
+	i := s.parts.Info
+	return modelView{
+		ID: s.cfg.Alias, Aliases: []string{s.cfg.Alias}, Tags: []string{}, Object: "model",
+		Architecture: modalitiesView{Input: []string{"text"}, Output: []string{"text"}},
+		Created:      s.created, OwnedBy: "1bit",
+		Meta: metaView{
+			VocabType: i.VocabType, NVocab: s.vocab.Size(), NCtx: s.parts.Context, NCtxTrain: i.TrainContext,
+			NEmbd: i.Embedding, NParams: i.Parameters, Size: i.Bytes, FType: i.Quantization,
+		},
+	}
+}
+
+func (s *service) models(w http.ResponseWriter, _ *http.Request) *problem {
+	type named struct {
+		Name         string   `json:"name"`
+		Model        string   `json:"model"`
+		Type         string   `json:"type"`
+		Capabilities []string `json:"capabilities"`
+	}
+	writeJSON(w, http.StatusOK, struct {
+		Models []named     `json:"models"`
+		Object string      `json:"object"`
+		Data   []modelView `json:"data"`
+	}{
+		[]named{{s.cfg.Alias, s.cfg.Alias, "model", []string{"completion"}}},
+		"list", []modelView{s.modelView()},
+	})
+	return nil
+}
+
+func (s *service) model(w http.ResponseWriter, r *http.Request) *problem {
+	if id := r.PathValue("id"); id != s.cfg.Alias {
+		return &problem{
+			status: http.StatusNotFound, kind: typeInvalid, param: "model", code: "model_not_found",
+			message: fmt.Sprintf("the model %q does not exist", id),
+		}
+	}
+	writeJSON(w, http.StatusOK, s.modelView())
+	return nil
+}
+
+// propsView is /props.
+type propsView struct {
+	Defaults struct {
+		Params  settingsView `json:"params"`
+		Context int          `json:"n_ctx"`
+	} `json:"default_generation_settings"`
+	TotalSlots   int             `json:"total_slots"`
+	ModelAlias   string          `json:"model_alias"`
+	ModelFType   string          `json:"model_ftype"`
+	ModelPath    string          `json:"model_path"`
+	Modalities   map[string]bool `json:"modalities"`
+	Slots        bool            `json:"endpoint_slots"`
+	Props        bool            `json:"endpoint_props"`
+	Metrics      bool            `json:"endpoint_metrics"`
+	ChatTemplate string          `json:"chat_template"`
+	TemplateCaps map[string]bool `json:"chat_template_caps"`
+	BOS          string          `json:"bos_token"`
+	EOS          string          `json:"eos_token"`
+	BuildInfo    string          `json:"build_info"`
+	Sleeping     bool            `json:"is_sleeping"`
+}
+
+func (s *service) props(w http.ResponseWriter, _ *http.Request) *problem {
+	i := s.parts.Info
+	v := propsView{
+		TotalSlots: s.parts.Slots, ModelAlias: s.cfg.Alias, ModelFType: i.Quantization, ModelPath: i.Path,
+		Modalities: map[string]bool{"vision": false, "video": false, "audio": false},
+		Slots:      true, Metrics: true,
+		ChatTemplate: i.ChatTemplate, TemplateCaps: map[string]bool{}, BOS: i.BOS, EOS: i.EOS,
+		BuildInfo: s.fingerprint(),
+	}
+	set := defaultSettings()
+	set.randomSeed = true
+	v.Defaults.Params, v.Defaults.Context = set.view(true), s.parts.Context
+	writeJSON(w, http.StatusOK, v)
+	return nil
+}
+
+func (s *service) listSlots(w http.ResponseWriter, r *http.Request) *problem {
+	slots, idle := s.scheduler.view()
+	if idle == 0 && r.URL.Query().Get("fail_on_no_slot") != "" {
+		return &problem{status: http.StatusServiceUnavailable, kind: typeUnavailable, message: "no slot is idle"}
+	}
+	writeJSON(w, http.StatusOK, slots)
+	return nil
+}
+
+func (s *service) metrics(w http.ResponseWriter, _ *http.Request) *problem {
+	var text strings.Builder
+	s.scheduler.writeMetrics(&text)
+	h := w.Header()
+	h.Set("Content-Type", "text/plain; version=0.0.4")
+	h.Set("Process-Start-Time-Unix", fmt.Sprint(s.created))
+	_, _ = w.Write([]byte(text.String())) // a client that has gone needs no answer
+	return nil
+}
+
+// tokenize turns text, or a mix of text and ids, into ids.
+func (s *service) tokenize(w http.ResponseWriter, r *http.Request) *problem {
+	f, p := readFields(r)
+	if p != nil {
+		return p
+	}
+	o := promptOptions{
+		name:       "content",
+		addSpecial: f.boolean("add_special", false), parseSpecial: f.boolean("parse_special", true),
+	}
+	pieces := f.boolean("with_pieces", false)
+	if f.problem != nil {
+		return f.problem
+	}
+	ids := []int32{}
+	if f.has("content") {
+		if jsonKind(f.raw["content"]) == "array" {
+			ids, p = s.mixedPrompt(f.raw["content"], o)
+		} else {
+			ids = s.vocab.Encode(f.text("content", ""), o.addSpecial, o.parseSpecial)
+			p = f.problem
+		}
+		if p != nil {
+			return p
+		}
+	}
+	if !pieces {
+		writeJSON(w, http.StatusOK, map[string][]int32{"tokens": append([]int32{}, ids...)})
+		return nil
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"tokens": s.pieceViews(ids)})
+	return nil
+}
+
+// pieceViews lists ids with their text, or with their bytes where these are no
+// text by themselves.
+func (s *service) pieceViews(ids []int32) []any {
+	views := make([]any, 0, len(ids))
+	for _, id := range ids {
+		piece := s.vocab.Piece(id, true)
+		var shown any = string(piece)
+		if !utf8.Valid(piece) {
+			shown = viewToken(id, piece, 0).Bytes
+		}
+		views = append(views, struct {
+			ID    int32 `json:"id"`
+			Piece any   `json:"piece"`
+		}{id, shown})
+	}
+	return views
+}
+
+func (s *service) detokenize(w http.ResponseWriter, r *http.Request) *problem {
+	f, p := readFields(r)
+	if p != nil {
+		return p
+	}
+	ids := []int32{}
+	for i, raw := range f.list("tokens") {
+		id, p := s.tokenID(raw, fmt.Sprintf("tokens[%d]", i))
+		if p != nil {
+			return p
+		}
+		ids = append(ids, id)
+	}
+	if f.problem != nil {
+		return f.problem
+	}
+	writeJSON(w, http.StatusOK, map[string]string{"content": s.vocab.Decode(ids, true)})
+	return nil
+}
+
+// tokenID reads one token id of the vocabulary.
+func (s *service) tokenID(raw json.RawMessage, name string) (int32, *problem) {
+	id, ok := wholeNumber(raw)
+	switch {
+	case !ok:
+		return 0, invalid(name, "expected a token id, but got %s", article(jsonKind(raw)))
+	case id < 0 || id >= int64(s.vocab.Size()):
+		return 0, invalid(name, "there is no token %s in the vocabulary of %d", raw, s.vocab.Size())
+	}
+	return int32(id), nil
+}
+
+func (s *service) applyTemplate(w http.ResponseWriter, r *http.Request) *problem {
+	body, p := readBody(r)
+	if p != nil {
+		return p
+	}
+	c, p := s.readChat(r.Context(), body)
+	if p != nil {
+		return p
+	}
+	writeJSON(w, http.StatusOK, map[string]string{"prompt": c.text()})
+	return nil
+}

@@ -1,6 +1,9 @@
 package tensor
 
-import "math"
+import (
+	"math"
+	"sync/atomic"
+)
 
 // opsTable holds the element-wise operations of one level. Every function
 // works on slices of equal length (cos and sin are half as long as x), which
@@ -33,6 +36,8 @@ type opsTable struct {
 	fromF16  func(dst []float32, x []uint16)
 	toBF16   func(dst []uint16, x []float32)
 	fromBF16 func(dst []float32, x []uint16)
+
+	readSum func(b []byte) uint64 // the length is a multiple of 512
 }
 
 // RMSNorm stores x/sqrt(mean(x*x)+eps)*w in dst. All have the same length; a
@@ -164,4 +169,19 @@ func (k *Kernels) ArgMax(x []float32) int {
 		}
 	}
 	return 0
+}
+
+// ReadSum adds up the 64-bit little-endian words of b with all workers of a
+// team, and leaves out what is over a multiple of 512 bytes. Its speed on a
+// buffer much larger than the caches is the memory bandwidth that the product
+// with one token is held against.
+func (k *Kernels) ReadSum(team *Team, b []byte) uint64 {
+	const unit, grain = 512, 1024 // a grain of half a MiB
+	var total atomic.Uint64
+	team.Run(func(w *Worker) {
+		sum := uint64(0)
+		w.Each(len(b)/unit, grain, func(from, to int) { sum += k.ops.readSum(b[from*unit : to*unit]) })
+		total.Add(sum)
+	})
+	return total.Load()
 }

@@ -1,6 +1,9 @@
 package tensor
 
-import "math"
+import (
+	"encoding/binary"
+	"math"
+)
 
 func genericOpsTable() opsTable {
 	return opsTable{
@@ -25,6 +28,7 @@ func genericOpsTable() opsTable {
 		fromF16:   genericFromF16,
 		toBF16:    genericToBF16,
 		fromBF16:  genericFromBF16,
+		readSum:   genericReadSum,
 	}
 }
 
@@ -222,4 +226,16 @@ func genericFromBF16(dst []float32, x []uint16) {
 	for i, h := range x {
 		dst[i] = brainToFloat(h)
 	}
+}
+
+func genericReadSum(b []byte) uint64 {
+	var sum [4]uint64
+	for len(b) >= 32 {
+		sum[0] += binary.LittleEndian.Uint64(b)
+		sum[1] += binary.LittleEndian.Uint64(b[8:])
+		sum[2] += binary.LittleEndian.Uint64(b[16:])
+		sum[3] += binary.LittleEndian.Uint64(b[24:])
+		b = b[32:]
+	}
+	return sum[0] + sum[1] + sum[2] + sum[3]
 }

@@ -41,8 +41,8 @@ type Request struct {
 
 // Chunk is one piece of an answer: the whole answer object of an unstreamed request, or one event of a streamed one.
 type Chunk struct {
-	// Raw is one JSON object as the backend sent it, without framing and with no line break inside when it is an
-	// event. It is valid UTF-8, and valid until emit returns.
+	// Raw is one JSON object as the backend sent it, without framing, in valid UTF-8. The bytes may be used until emit
+	// returns.
 	Raw []byte
 }
 
@@ -133,8 +133,14 @@ type Backend interface {
 	// Generate runs the request and calls emit in the caller's goroutine: once with the whole answer when
 	// req.Stream is false, else once for each event. It returns after the last call. An error of emit ends the
 	// generation and is returned as it is. When ctx ends, the generation stops at once, wherever it stands, and the
-	// cause of ctx is returned. A refusal by the backend is a *StatusError, and then emit was not called. ErrLost says
-	// that the backend went away; the request may be sent again if emit was not called. A streamed answer that
-	// breaks off is an error, never a quiet end.
+	// cause of ctx is returned. What the backend itself says against the request is a *StatusError. ErrLost says that
+	// the backend went away; the request may be sent again if emit was not called. A streamed answer that breaks off
+	// is an error, never a quiet end.
 	Generate(ctx context.Context, req *Request, emit func(Chunk) error) (Usage, error)
+}
+
+// Info is what a backend says about its model.
+type Info struct {
+	Context int    // tokens that one conversation can hold; 0 when unknown
+	Meta    []byte // a JSON object with more (parameters, bytes, training context); nil when unknown
 }

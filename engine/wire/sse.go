@@ -16,14 +16,14 @@ var ErrEventTooLong = errors.New("an event of the stream is longer than 32 MiB")
 // Event is one server-sent event.
 type Event struct {
 	Name string // the field event; "error" also for the field error, in which some servers put a failure
-	Data []byte // the data lines, joined by line feeds; valid until the next call of Next
+	Data []byte // the data lines, joined by line feeds, as valid UTF-8; valid until the next call of Next
 }
 
 // Done reports whether the event is OpenAI's mark for the end of a stream.
 func (e Event) Done() bool { return string(e.Data) == "[DONE]" }
 
 // EventReader reads a stream of server-sent events. Comments, ids and events without data are skipped. Lines end with
-// LF or CR LF. It reuses its memory: reading an event allocates nothing once the longest has been seen.
+// LF or CR LF; bytes that are not UTF-8 become U+FFFD, whole events at a time, so that no rune is torn. It reuses its memory: reading an event allocates nothing once the longest has been seen.
 type EventReader struct {
 	r    *bufio.Reader
 	data []byte
@@ -45,7 +45,7 @@ func (r *EventReader) Next() (Event, error) {
 		if err != nil {
 			whole := err == io.EOF && len(line) == 0
 			r.field(line, &name, &seen)
-			e := Event{Name: name, Data: r.data}
+			e := Event{Name: name, Data: clean(r.data)}
 			if seen && len(r.data) > 0 && (whole || e.Done()) {
 				return e, nil // the next call meets the end again
 			}
@@ -62,7 +62,7 @@ func (r *EventReader) Next() (Event, error) {
 			continue
 		}
 		if seen && len(r.data) > 0 {
-			return Event{Name: name, Data: r.data}, nil
+			return Event{Name: name, Data: clean(r.data)}, nil
 		}
 		r.data, name, seen = r.data[:0], "", false
 	}

@@ -1,0 +1,376 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"runtime"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"onebit/engine"
+)
+
+// ChildConfig describes a Child.
+type ChildConfig struct {
+	Name    string                 // the device, for logs and errors
+	Slots   int                    // how many generations the child runs at the same time; at least 1
+	Command func(port int) Command // the command line that serves on this loopback port
+	Stdout  io.Writer              // where the child writes; nil discards
+	Stderr  io.Writer
+	Log     *slog.Logger
+	Limits  Limits // zero fields take the defaults
+}
+
+// Limits are the times of a child's life.
+type Limits struct {
+	Start    time.Duration // from the start of a process to its first token; default 600 s
+	Poll     time.Duration // between two looks at /health while it starts; default 250 ms
+	Stop     time.Duration // between asking it to end and killing it; default 5 s
+	PauseMin time.Duration // before the first restart; default 1 s
+	PauseMax time.Duration // the longest pause; default 30 s
+	Steady   time.Duration // having served this long wipes out earlier failures; default 30 s
+	Settle   time.Duration // a lost request waits this long for news of the child's end; default 1 s
+}
+
+func (l Limits) withDefaults() Limits {
+	for _, d := range []struct {
+		at    *time.Duration
+		value time.Duration
+	}{
+		{&l.Start, 600 * time.Second},
+		{&l.Poll, 250 * time.Millisecond},
+		{&l.Stop, 5 * time.Second},
+		{&l.PauseMin, time.Second},
+		{&l.PauseMax, 30 * time.Second},
+		{&l.Steady, 30 * time.Second},
+		{&l.Settle, time.Second},
+	} {
+		if *d.at == 0 {
+			*d.at = d.value
+		}
+	}
+	return l
+}
+
+// Child is a server process that we keep alive. It implements engine.Backend. The package comment tells its life.
+type Child struct {
+	cfg ChildConfig
+	now atomic.Pointer[moment]
+	os  system
+}
+
+var _ engine.Backend = (*Child)(nil)
+
+// moment is what the world may know of a child between two changes. Run alone makes moments.
+type moment struct {
+	state    engine.State
+	failures int           // lives in a row that ended without having served well
+	reason   string        // why the child does not serve
+	retryAt  time.Time     // end of the pause; zero outside of one
+	over     chan struct{} // closed when the next moment begins
+
+	// while serving
+	generation int // counts the processes
+	since      time.Time
+	remote     *Remote
+	info       engine.Info
+	answered   atomic.Bool // a request was answered in full
+}
+
+// system is what a child needs of the world; tests replace it.
+type system struct {
+	launch  func(c Command, stdout, stderr io.Writer) (process, error)
+	port    func() (int, error)
+	owns    func(pid, port int) bool
+	taken   func(port int) bool
+	connect func(name string, port, slots int) (*Remote, error)
+}
+
+// errPortTaken says that somebody else got the child's port.
+var errPortTaken = errors.New("another process took the port")
+
+// NewChild checks the configuration. It starts nothing.
+func NewChild(cfg ChildConfig) (*Child, error) {
+	switch {
+	case cfg.Name == "":
+		return nil, errors.New("a child needs a name")
+	case cfg.Command == nil:
+		return nil, errors.New("a child needs a command")
+	case cfg.Slots < 1:
+		return nil, fmt.Errorf("%d slots: at least 1 is needed", cfg.Slots)
+	case cfg.Log == nil:
+		return nil, errors.New("a child needs a log")
+	}
+	cfg.Limits = cfg.Limits.withDefaults()
+	c := &Child{cfg: cfg, os: system{
+		launch: launch,
+		port:   freePort,
+		owns:   ownsPort,
+		taken:  answered,
+		connect: func(name string, port, slots int) (*Remote, error) {
+			return NewRemote(RemoteConfig{Name: name, URL: "http://127.0.0.1:" + strconv.Itoa(port), Slots: slots})
+		},
+	}}
+	c.now.Store(&moment{state: engine.Loading, reason: "the model is loading", over: make(chan struct{})})
+	return c, nil
+}
+
+// Run starts the process, keeps it alive and blocks. It returns nil after ctx has ended and the process with it, and an
+// error when the first process did not become ready. It is called once.
+func (c *Child) Run(ctx context.Context) error {
+	runtime.LockOSThread() // the kernel ends the child when the thread that started it ends
+	defer runtime.UnlockOSThread()
+	defer func() { c.next(&moment{state: engine.Stopped, reason: c.says("has been stopped")}) }()
+	failures, ever := 0, false
+	for generation := 1; ; generation++ {
+		if generation > 1 {
+			c.next(&moment{state: engine.Down, failures: failures, reason: c.says("is starting again")})
+		}
+		served, err := c.live(ctx, generation)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if served == nil && !ever {
+			return fmt.Errorf("%s: %w", c.says("did not become ready"), err)
+		}
+		ever = true
+		if served != nil && (served.answered.Load() || time.Since(served.since) >= c.cfg.Limits.Steady) {
+			failures = 0
+		}
+		failures++
+		c.pause(ctx, failures, err)
+	}
+}
+
+// says puts the child's name before what happened to it.
+func (c *Child) says(what string) string { return "the " + c.cfg.Name + " backend " + what }
+
+// next publishes a moment and ends the one before it.
+func (c *Child) next(m *moment) {
+	m.over = make(chan struct{})
+	close(c.now.Swap(m).over)
+}
+
+// pause waits before the next start.
+func (c *Child) pause(ctx context.Context, failures int, why error) {
+	length := c.cfg.Limits.PauseMax
+	if shift := failures - 1; shift < 20 {
+		length = min(length, c.cfg.Limits.PauseMin<<shift)
+	}
+	c.cfg.Log.Warn(c.says("ended"), "why", why, "starting_again_in", length, "failures", failures)
+	c.next(&moment{state: engine.Down, failures: failures, retryAt: time.Now().Add(length), reason: fmt.Sprintf("%s: %v", c.says("ended"), why)})
+	timer := time.NewTimer(length)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// live runs one process from start to end. It returns the moment in which it served, nil when it never did, and why it
+// ended.
+func (c *Child) live(ctx context.Context, generation int) (served *moment, err error) {
+	for range 3 {
+		served, err = c.process(ctx, generation)
+		if !errors.Is(err, errPortTaken) {
+			return served, err
+		}
+		c.cfg.Log.Warn(c.says("lost its port, trying another"))
+	}
+	return served, err
+}
+
+func (c *Child) process(ctx context.Context, generation int) (*moment, error) {
+	port, err := c.os.port()
+	if err != nil {
+		return nil, fmt.Errorf("finding a port: %w", err)
+	}
+	begin := time.Now()
+	p, err := c.os.launch(c.cfg.Command(port), c.cfg.Stdout, c.cfg.Stderr)
+	if err != nil {
+		return nil, fmt.Errorf("starting it: %w", err)
+	}
+	alive, died := context.WithCancelCause(ctx)
+	defer died(nil)
+	ended := make(chan struct{})
+	go func() {
+		died(ending(p.Wait()))
+		close(ended)
+	}()
+	defer c.end(p, ended)
+	remote, err := c.os.connect(c.cfg.Name, port, c.cfg.Slots)
+	if err != nil {
+		return nil, err
+	}
+	defer remote.Close()
+	info, err := c.await(alive, remote, p.Pid(), port)
+	if err != nil {
+		return nil, err
+	}
+	m := &moment{state: engine.Ready, generation: generation, since: time.Now(), remote: remote, info: info}
+	c.cfg.Log.Info(c.says("is ready"), "pid", p.Pid(), "port", port, "start", generation, "took", time.Since(begin).Round(time.Millisecond))
+	c.next(m)
+	<-alive.Done()
+	return m, context.Cause(alive)
+}
+
+// ending puts the end of a process into words.
+func ending(err error) error {
+	if err == nil {
+		return errors.New("it exited with status 0")
+	}
+	return fmt.Errorf("it ended: %w", err)
+}
+
+// end makes sure that nothing is left of a process.
+func (c *Child) end(p process, ended <-chan struct{}) {
+	timer := time.NewTimer(c.cfg.Limits.Stop)
+	defer timer.Stop()
+	select {
+	case <-ended:
+	default:
+		p.Terminate()
+		select {
+		case <-ended:
+		case <-timer.C:
+			c.cfg.Log.Warn(c.says("did not stop when asked and is killed"), "after", c.cfg.Limits.Stop)
+		}
+	}
+	p.Kill() // also what it may have left behind
+	<-ended
+}
+
+// await waits until the process serves: it answers on /health, the port is its own, and it can decode a token.
+func (c *Child) await(alive context.Context, remote *Remote, pid, port int) (engine.Info, error) {
+	limit := &engine.TimeoutError{Timer: "starting a backend", Limit: c.cfg.Limits.Start}
+	ctx, cancel := context.WithTimeoutCause(alive, limit.Limit, limit)
+	defer cancel()
+	tick := time.NewTicker(c.cfg.Limits.Poll)
+	defer tick.Stop()
+	for {
+		if status, err := remote.health(ctx); err == nil && status == http.StatusOK {
+			break
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			if alive.Err() != nil && c.os.taken(port) {
+				return engine.Info{}, errPortTaken
+			}
+			return engine.Info{}, context.Cause(ctx)
+		}
+	}
+	if !c.os.owns(pid, port) {
+		return engine.Info{}, errPortTaken
+	}
+	if err := decodes(ctx, remote); err != nil {
+		return engine.Info{}, err
+	}
+	info, err := remote.Info(ctx)
+	if err != nil {
+		c.cfg.Log.Debug(c.says("says nothing about its model"), "why", err)
+	}
+	return info, nil
+}
+
+// decodes lets the model generate one token: a server whose memory did not suffice may be healthy by its own account
+// and fail each request. One that does not know the route, or refuses the prompt, is taken at its word.
+func decodes(ctx context.Context, remote *Remote) error {
+	probe := &engine.Request{Kind: engine.Completion, ID: "readiness", Raw: []byte(`{"prompt":"1","max_tokens":1,"temperature":0}`)}
+	_, err := remote.Generate(ctx, probe, func(engine.Chunk) error { return nil })
+	if refused, ok := errors.AsType[*engine.StatusError](err); ok && (refused.Status < 500 || refused.Status == http.StatusNotImplemented) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("it says that it is healthy, but it cannot generate: %w", err)
+	}
+	return nil
+}
+
+// Name returns the device.
+func (c *Child) Name() string { return c.cfg.Name }
+
+// Slots returns the configured number of slots.
+func (c *Child) Slots() int { return c.cfg.Slots }
+
+// State tells where the child stands at the moment.
+func (c *Child) State() engine.State { return c.now.Load().state }
+
+// Info returns what the child said about its model when it last became ready; empty while it is not.
+func (c *Child) Info() engine.Info { return c.now.Load().info }
+
+// Ready waits until the child serves. A child that is pausing after its second failure in a row, or later, is not
+// waited for.
+func (c *Child) Ready(ctx context.Context) error {
+	for {
+		m := c.now.Load()
+		if m.state == engine.Ready {
+			return nil
+		}
+		if m.state == engine.Stopped || (m.failures > 1 && !m.retryAt.IsZero()) {
+			return m.unavailable()
+		}
+		select {
+		case <-m.over:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// unavailable says why the child does not serve and when it may again.
+func (m *moment) unavailable() error {
+	e := &engine.UnavailableError{Reason: m.reason}
+	switch {
+	case m.state == engine.Stopped:
+	case m.retryAt.IsZero():
+		e.RetryAfter = 2 * time.Second
+	default:
+		e.RetryAfter = max(time.Until(m.retryAt), 0) + time.Second
+	}
+	return e
+}
+
+// Generate runs the request on the child as it stands; see engine.Backend.
+func (c *Child) Generate(ctx context.Context, req *engine.Request, emit func(engine.Chunk) error) (engine.Usage, error) {
+	m := c.now.Load()
+	if m.remote == nil {
+		return engine.Usage{}, m.unavailable()
+	}
+	usage, err := m.remote.Generate(ctx, req, emit)
+	if err == nil {
+		m.answered.Store(true)
+	}
+	return usage, c.settle(ctx, m, err)
+}
+
+// Relay sends a request of another route to the child; see Remote.Relay.
+func (c *Child) Relay(in *http.Request) (*http.Response, error) {
+	m := c.now.Load()
+	if m.remote == nil {
+		return nil, m.unavailable()
+	}
+	res, err := m.remote.Relay(in)
+	return res, c.settle(in.Context(), m, err)
+}
+
+// settle holds back the news of a lost request until Run has heard of the child's end too, so that a second attempt
+// does not meet the same dead process.
+func (c *Child) settle(ctx context.Context, m *moment, err error) error {
+	if !errors.Is(err, engine.ErrLost) {
+		return err
+	}
+	timer := time.NewTimer(c.cfg.Limits.Settle)
+	defer timer.Stop()
+	select {
+	case <-m.over:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return err
+}

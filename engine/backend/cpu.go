@@ -1,0 +1,26 @@
+package backend
+
+import "strconv"
+
+// CPUConfig describes a model on the built-in engine.
+type CPUConfig struct {
+	Executable string // our own program
+	Model      string // a GGUF file
+	Alias      string // the served name
+	Context    int    // tokens over all slots; 0 leaves it to the engine
+	Parallel   int    // slots; 0 leaves it to the engine
+}
+
+// CPU returns the command that serves a model with the built-in engine on a loopback port.
+func CPU(cfg CPUConfig) func(port int) Command {
+	return func(port int) Command {
+		args := []string{"engine", "-m", cfg.Model, "--host", "127.0.0.1", "--port", strconv.Itoa(port), "--alias", cfg.Alias}
+		if cfg.Context > 0 {
+			args = append(args, "-c", strconv.Itoa(cfg.Context))
+		}
+		if cfg.Parallel > 0 {
+			args = append(args, "-np", strconv.Itoa(cfg.Parallel))
+		}
+		return Command{Path: cfg.Executable, Args: args}
+	}
+}

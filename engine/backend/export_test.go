@@ -1,0 +1,29 @@
+package backend
+
+import "io"
+
+// Process is what a fake launcher returns.
+type Process = process
+
+// World replaces what a child needs of the system.
+type World struct {
+	Launch  func(Command) (Process, error)
+	Owns    func(pid, port int) bool
+	Taken   func(port int) bool
+	Connect func(port int) (*Remote, error)
+}
+
+// Fake puts a child into another world. Ports count from 1.
+func Fake(c *Child, w World) {
+	port := 0
+	c.os = system{
+		launch:  func(cmd Command, _, _ io.Writer) (process, error) { return w.Launch(cmd) },
+		port:    func() (int, error) { port++; return port, nil },
+		owns:    w.Owns,
+		taken:   w.Taken,
+		connect: func(_ string, port, _ int) (*Remote, error) { return w.Connect(port) },
+	}
+}
+
+// Environment is environment.
+func Environment(own, more []string) []string { return environment(own, more) }

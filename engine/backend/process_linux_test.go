@@ -1,0 +1,266 @@
+package backend_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"onebit/engine"
+	"onebit/engine/backend"
+	"onebit/engine/backendtest"
+)
+
+// role names what a copy of this test binary does instead of testing.
+const role = "ONEBIT_BACKEND_TEST_ROLE"
+
+func TestMain(m *testing.M) {
+	switch os.Getenv(role) {
+	case "standin":
+		fatal(standin(os.Args[len(os.Args)-1]))
+	case "deaf":
+		signal.Ignore(syscall.SIGTERM)
+		fatal(standin(os.Args[len(os.Args)-1]))
+	case "nest":
+		// a wrapper that starts the server and does not pass signals on
+		signal.Ignore(syscall.SIGTERM)
+		cmd := exec.Command(os.Args[0], os.Args[1:]...)
+		cmd.Env = append(os.Environ(), role+"=deaf")
+		cmd.Stdout = os.Stdout
+		fatal(cmd.Run())
+	case "parent":
+		fatal(parent())
+	case "broken":
+		os.Exit(7)
+	}
+	os.Exit(m.Run())
+}
+
+func fatal(err error) {
+	fmt.Fprintln(os.Stderr, err)
+	os.Exit(1)
+}
+
+func standin(port string) error {
+	l, err := net.Listen("tcp4", "127.0.0.1:"+port)
+	if err != nil {
+		return err
+	}
+	return http.Serve(l, &backendtest.Standin{Model: "m", Exit: os.Exit})
+}
+
+// own returns the command that runs this binary in another role.
+func own(as string) func(port int) backend.Command {
+	return func(port int) backend.Command {
+		return backend.Command{Path: os.Args[0], Args: []string{strconv.Itoa(port)}, Env: []string{role + "=" + as}}
+	}
+}
+
+func newChild(as string, stdout io.Writer) (*backend.Child, error) {
+	return backend.NewChild(backend.ChildConfig{
+		Name: "cpu", Slots: 2, Command: own(as), Stdout: stdout, Log: slog.New(slog.DiscardHandler),
+		Limits: backend.Limits{Poll: 20 * time.Millisecond, PauseMin: 20 * time.Millisecond, Stop: time.Second},
+	})
+}
+
+// parent keeps a child until it is killed. The child writes to the same standard output.
+func parent() error {
+	os.Unsetenv(role)
+	c, err := newChild("standin", os.Stdout)
+	if err != nil {
+		return err
+	}
+	go func() {
+		if err := c.Ready(context.Background()); err == nil {
+			fmt.Println("ready")
+		}
+	}()
+	return c.Run(context.Background())
+}
+
+// start runs a child of real processes until the test ends.
+func start(t *testing.T, as string, stdout io.Writer) *backend.Child {
+	t.Helper()
+	c, err := newChild(as, stdout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var group sync.WaitGroup
+	group.Go(func() {
+		if err := c.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		cancel()
+		group.Wait()
+	})
+	if err := c.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// pid asks the stand-in which process it is.
+func pid(t *testing.T, c *backend.Child) int {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/props", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := c.Relay(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	var props struct{ Pid int }
+	if err := json.NewDecoder(res.Body).Decode(&props); err != nil || props.Pid == 0 {
+		t.Fatalf("pid %d, %v", props.Pid, err)
+	}
+	return props.Pid
+}
+
+func TestChildConforms(t *testing.T) {
+	backendtest.Run(t, func(t *testing.T) backendtest.Subject {
+		return backendtest.Subject{Backend: start(t, "standin", nil), Good: `{}`, Bad: `{"standin":"refuse"}`, Long: `{"standin":"endless"}`}
+	})
+}
+
+func TestChildComesBack(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		lose   func(t *testing.T, c *backend.Child) error
+		events int
+	}{
+		{"killed between requests", func(t *testing.T, c *backend.Child) error {
+			over := pid(t, c)
+			if err := syscall.Kill(over, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			_, err := generate(t.Context(), c, chat("stall", true)) // whichever comes first, the request or the news
+			return err
+		}, 0},
+		{"dies before the first byte", func(t *testing.T, c *backend.Child) error {
+			_, err := generate(t.Context(), c, chat("die", true))
+			return err
+		}, 0},
+		{"dies after the first byte", func(t *testing.T, c *backend.Child) error {
+			events, err := generate(t.Context(), c, chat("die_after", true))
+			if len(events) != 2 {
+				t.Errorf("%d events before the end, want 2", len(events))
+			}
+			return err
+		}, 2},
+		{"dies in an unstreamed answer", func(t *testing.T, c *backend.Child) error {
+			_, err := generate(t.Context(), c, chat("die_after", false))
+			return err
+		}, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			child := start(t, "standin", nil)
+			before := pid(t, child)
+			err := c.lose(t, child)
+			_, unavailable := errors.AsType[*engine.UnavailableError](err)
+			if !errors.Is(err, engine.ErrLost) && !unavailable {
+				t.Errorf("got %v, want ErrLost", err)
+			}
+			if err := child.Ready(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if events, err := generate(t.Context(), child, chat("", true)); err != nil || len(events) != 8 {
+				t.Errorf("afterwards: %d events, %v", len(events), err)
+			}
+			if after := pid(t, child); after == before {
+				t.Error("it is still the same process")
+			}
+		})
+	}
+}
+
+func TestChildThatCannotStart(t *testing.T) {
+	c, err := newChild("broken", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "exit status 7") {
+		t.Errorf("Run = %v, want its exit status", err)
+	}
+}
+
+func TestChildWithoutProgram(t *testing.T) {
+	c, err := backend.NewChild(backend.ChildConfig{
+		Name: "cpu", Slots: 1, Log: slog.New(slog.DiscardHandler),
+		Command: func(int) backend.Command { return backend.Command{Path: "/nowhere/at/all"} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Run(t.Context()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Run = %v, want that there is no such file", err)
+	}
+}
+
+// ends waits until everybody who holds the other end of a pipe has gone.
+func ends(t *testing.T, r *os.File) {
+	t.Helper()
+	if err := r.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(io.Discard, r); err != nil {
+		t.Errorf("somebody is left who holds the pipe: %v", err)
+	}
+}
+
+func TestChildLeavesNobodyBehindWhenStopped(t *testing.T) {
+	for _, as := range []string{"standin", "deaf", "nest"} {
+		t.Run(as, func(t *testing.T) {
+			r, w, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			t.Run("life", func(t *testing.T) { start(t, as, w) })
+			w.Close()
+			ends(t, r)
+		})
+	}
+}
+
+func TestChildDiesWithItsParent(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), role+"=parent")
+	cmd.Stdout, cmd.Stderr = w, os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	lines := bufio.NewReader(r)
+	if line, err := lines.ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("the parent said %q, %v", line, err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	ends(t, r) // the child holds the pipe too
+	cmd.Wait()
+}

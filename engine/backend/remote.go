@@ -1,0 +1,363 @@
+package backend
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"onebit/engine"
+	"onebit/engine/wire"
+)
+
+// maxAnswer bounds an unstreamed answer, in bytes.
+const maxAnswer = 128 << 20
+
+// RemoteConfig describes a Remote.
+type RemoteConfig struct {
+	Name  string // for logs and errors
+	URL   string // such as http://127.0.0.1:8080; a final /v1 is dropped
+	Slots int    // how many generations the server runs at the same time, as far as known; at least 1
+
+	// Dial connects to the server; nil dials TCP with a limit of 5 s.
+	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
+}
+
+// Remote is a model behind a server that speaks llama-server's dialect of OpenAI's API. It implements engine.Backend.
+type Remote struct {
+	name   string
+	base   string
+	slots  int
+	client *http.Client
+}
+
+var _ engine.Backend = (*Remote)(nil)
+
+// NewRemote returns a Remote. It does not connect.
+func NewRemote(cfg RemoteConfig) (*Remote, error) {
+	u, err := url.Parse(cfg.URL)
+	if err != nil {
+		return nil, fmt.Errorf("reading the address %q: %w", cfg.URL, err)
+	}
+	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" {
+		return nil, fmt.Errorf("the address %q is not of the form http://host:port", cfg.URL)
+	}
+	if cfg.Slots < 1 {
+		return nil, fmt.Errorf("%d slots: at least 1 is needed", cfg.Slots)
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = (&net.Dialer{Timeout: 5 * time.Second}).DialContext
+	}
+	return &Remote{
+		name:  cfg.Name,
+		base:  strings.TrimSuffix(strings.TrimRight(u.Scheme+"://"+u.Host+u.Path, "/"), "/v1"),
+		slots: cfg.Slots,
+		client: &http.Client{
+			Transport: &http.Transport{
+				Proxy:               http.ProxyFromEnvironment, // never for loopback
+				DialContext:         cfg.Dial,
+				TLSHandshakeTimeout: 10 * time.Second,
+				MaxIdleConnsPerHost: 256,
+				IdleConnTimeout:     90 * time.Second,
+				DisableCompression:  true,
+			},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}, nil
+}
+
+// Name returns the configured name.
+func (r *Remote) Name() string { return r.name }
+
+// Slots returns the configured number of slots.
+func (r *Remote) Slots() int { return r.slots }
+
+// State is always Ready: somebody else's server is asked, not watched.
+func (r *Remote) State() engine.State { return engine.Ready }
+
+// Close drops idle connections. The Remote stays usable.
+func (r *Remote) Close() { r.client.CloseIdleConnections() }
+
+// Ready waits until the server's /health answers 200, or is not known there.
+func (r *Remote) Ready(ctx context.Context) error {
+	tick := time.NewTicker(250 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		status, err := r.health(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return &engine.UnavailableError{Reason: fmt.Sprintf("no server answers on %s: %v", r.base, err), RetryAfter: time.Second}
+		case status != http.StatusServiceUnavailable:
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// health returns the status of the server's /health.
+func (r *Remote) health(ctx context.Context) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+"/health", nil)
+	if err != nil {
+		return 0, err
+	}
+	res, err := r.client.Do(req)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	_, err = io.Copy(io.Discard, io.LimitReader(res.Body, 1<<16))
+	return res.StatusCode, err
+}
+
+// Info asks the server's list of models about the first one. A server that says nothing gives an empty Info.
+func (r *Remote) Info(ctx context.Context) (engine.Info, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+"/v1/models", nil)
+	if err != nil {
+		return engine.Info{}, err
+	}
+	res, err := r.client.Do(req)
+	if err != nil {
+		return engine.Info{}, err
+	}
+	defer res.Body.Close()
+	var list struct {
+		Data []struct {
+			Meta json.RawMessage `json:"meta"`
+		} `json:"data"`
+	}
+	if err := json.NewDecoder(io.LimitReader(res.Body, 1<<20)).Decode(&list); err != nil || len(list.Data) == 0 {
+		return engine.Info{}, err
+	}
+	var meta struct {
+		Context int `json:"n_ctx"`
+	}
+	if json.Unmarshal(list.Data[0].Meta, &meta) != nil || list.Data[0].Meta[0] != '{' {
+		return engine.Info{}, nil
+	}
+	return engine.Info{Context: meta.Context, Meta: list.Data[0].Meta}, nil
+}
+
+// routeOf returns where a request goes.
+func routeOf(k engine.Kind) (string, error) {
+	switch k {
+	case engine.Chat:
+		return "/v1/chat/completions", nil
+	case engine.Completion:
+		return "/v1/completions", nil
+	}
+	return "", fmt.Errorf("a %s request: %w", k, errors.ErrUnsupported)
+}
+
+// Generate sends the request as the client wrote it and emits what comes back. See engine.Backend.
+func (r *Remote) Generate(ctx context.Context, req *engine.Request, emit func(engine.Chunk) error) (engine.Usage, error) {
+	where, err := routeOf(req.Kind)
+	if err != nil {
+		return engine.Usage{}, err
+	}
+	out, err := http.NewRequestWithContext(ctx, http.MethodPost, r.base+where, bytes.NewReader(req.Raw))
+	if err != nil {
+		return engine.Usage{}, err
+	}
+	out.Header.Set("Content-Type", "application/json")
+	if req.ID != "" {
+		out.Header.Set("X-Request-Id", req.ID)
+	}
+	res, err := r.client.Do(out)
+	if err != nil {
+		return engine.Usage{}, lost(ctx, err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return engine.Usage{}, refusal(ctx, res)
+	}
+	if !req.Stream {
+		return whole(ctx, res.Body, emit)
+	}
+	if kind := res.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
+		return engine.Usage{}, fmt.Errorf("a stream was asked for and %q came: %w", kind, wire.ErrMalformed)
+	}
+	s := stream{events: wire.NewEventReader(res.Body), emit: emit, wantUsage: req.IncludeUsage}
+	for err == nil {
+		err = s.step()
+	}
+	if err == errDone {
+		drain(res.Body)
+		return s.usage, nil
+	}
+	if s.emitErr != nil {
+		return s.usage, s.emitErr
+	}
+	if _, refused := errors.AsType[*engine.StatusError](err); refused || errors.Is(err, wire.ErrMalformed) || errors.Is(err, wire.ErrEventTooLong) {
+		return s.usage, err
+	}
+	return s.usage, lost(ctx, err)
+}
+
+// lost says why a connection failed: the caller's own end first, else the backend's.
+func lost(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return fmt.Errorf("%w: %w", engine.ErrLost, err)
+}
+
+// refusal reads the answer of a backend that does not want to.
+func refusal(ctx context.Context, res *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	if err != nil {
+		return lost(ctx, err)
+	}
+	status := res.StatusCode
+	if status < 400 {
+		status = http.StatusBadGateway // a redirect or an empty success is no answer
+	}
+	e := &engine.StatusError{Status: status, Body: body}
+	if s, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && s > 0 {
+		e.RetryAfter = time.Duration(s) * time.Second
+	}
+	return e
+}
+
+// whole reads an unstreamed answer and emits it.
+func whole(ctx context.Context, body io.Reader, emit func(engine.Chunk) error) (engine.Usage, error) {
+	raw, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
+	if err != nil {
+		return engine.Usage{}, lost(ctx, err)
+	}
+	if len(raw) > maxAnswer {
+		return engine.Usage{}, fmt.Errorf("the answer is longer than %d bytes: %w", maxAnswer, wire.ErrMalformed)
+	}
+	raw = bytes.ToValidUTF8(raw, []byte("\uFFFD"))
+	head, err := wire.ReadHead(raw)
+	if err != nil {
+		return engine.Usage{}, err
+	}
+	if head.Error != nil {
+		return engine.Usage{}, &engine.StatusError{Status: statusIn(head.Error), Body: raw}
+	}
+	return usageIn(head), emit(engine.Chunk{Raw: raw})
+}
+
+// stream is a streamed answer on its way.
+type stream struct {
+	events    *wire.EventReader
+	emit      func(engine.Chunk) error
+	wantUsage bool
+
+	usage    engine.Usage
+	counted  bool // usage has come
+	finished bool // a finish reason has come
+	emitErr  error
+}
+
+// errDone says that the stream has come to its proper end.
+var errDone = errors.New("done")
+
+// step takes one event.
+func (s *stream) step() error {
+	e, err := s.events.Next()
+	if err == io.EOF && s.finished && (s.counted || !s.wantUsage) {
+		return errDone // the mark is missing and nothing else
+	}
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	if err != nil {
+		return err
+	}
+	if e.Done() {
+		return errDone
+	}
+	head, err := wire.ReadHead(e.Data)
+	if err != nil {
+		return err
+	}
+	if head.Error != nil || e.Name == "error" {
+		at := head.Error
+		if at == nil {
+			at = e.Data
+		}
+		return &engine.StatusError{Status: statusIn(at), Body: bytes.Clone(e.Data)}
+	}
+	if head.Usage != nil {
+		s.usage, s.counted = usageIn(head), true
+	}
+	s.finished = s.finished || wire.Finished(e.Data)
+	s.emitErr = s.emit(engine.Chunk{Raw: e.Data})
+	return s.emitErr
+}
+
+// usageIn returns the usage of an answer; zero when there is none that can be read.
+func usageIn(head wire.Head) engine.Usage {
+	if head.Usage == nil {
+		return engine.Usage{}
+	}
+	u, err := wire.ReadUsage(head.Usage)
+	if err != nil {
+		return engine.Usage{}
+	}
+	return u
+}
+
+// statusIn returns the HTTP status that an error object names as its code, else 500.
+func statusIn(object []byte) int {
+	var e struct {
+		Code json.Number `json:"code"`
+	}
+	if json.Unmarshal(object, &e) == nil {
+		if n, err := e.Code.Int64(); err == nil && n >= 400 && n <= 599 {
+			return int(n)
+		}
+	}
+	return http.StatusInternalServerError
+}
+
+// drain reads the end of a body whose last event has come, so that the connection can be used again. A server that
+// does not end it soon loses the connection instead.
+func drain(body io.ReadCloser) {
+	timer := time.AfterFunc(50*time.Millisecond, func() { body.Close() })
+	defer timer.Stop()
+	io.Copy(io.Discard, io.LimitReader(body, 1<<16))
+}
+
+// Relay sends a request of another route on as it is: method, path, query, content type and body. The answer's body
+// must be closed. The request's context ends both.
+func (r *Remote) Relay(in *http.Request) (*http.Response, error) {
+	target := r.base + in.URL.EscapedPath()
+	if in.URL.RawQuery != "" {
+		target += "?" + in.URL.RawQuery
+	}
+	out, err := http.NewRequestWithContext(in.Context(), in.Method, target, in.Body)
+	if err != nil {
+		return nil, err
+	}
+	out.ContentLength = in.ContentLength
+	for _, h := range []string{"Content-Type", "Accept", "X-Request-Id"} {
+		if v := in.Header.Get(h); v != "" {
+			out.Header.Set(h, v)
+		}
+	}
+	res, err := r.client.Do(out)
+	if err != nil {
+		return nil, lost(in.Context(), err)
+	}
+	return res, nil
+}

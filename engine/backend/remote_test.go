@@ -1,0 +1,243 @@
+package backend_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"onebit/engine"
+	"onebit/engine/backend"
+	"onebit/engine/backendtest"
+	"onebit/engine/wire"
+)
+
+// remote returns a Remote to a handler in memory.
+func remote(t *testing.T, handler http.Handler) *backend.Remote {
+	t.Helper()
+	network := backendtest.NewNetwork()
+	stop := network.Serve(handler)
+	r, err := backend.NewRemote(backend.RemoteConfig{Name: "far", URL: "http://memory/v1/", Slots: 2, Dial: network.Dial})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		r.Close()
+		stop()
+	})
+	return r
+}
+
+// chat returns a request that tells the stand-in what to do.
+func chat(word string, stream bool) *engine.Request {
+	req := &engine.Request{Kind: engine.Chat, Stream: stream}
+	req.Raw = []byte(`{"messages":[{"role":"user","content":"hi"}],"standin":"` + word + `"}`)
+	if stream {
+		req.Raw = []byte(strings.Replace(string(req.Raw), "{", `{"stream":true,`, 1))
+	}
+	return req
+}
+
+// generate runs a request and returns the emitted events.
+func generate(ctx context.Context, b engine.Backend, req *engine.Request) (events []string, err error) {
+	_, err = b.Generate(ctx, req, func(c engine.Chunk) error {
+		events = append(events, string(c.Raw))
+		return nil
+	})
+	return events, err
+}
+
+func TestRemoteConforms(t *testing.T) {
+	backendtest.Run(t, func(t *testing.T) backendtest.Subject {
+		r := remote(t, &backendtest.Standin{Model: "m"})
+		return backendtest.Subject{Backend: r, Good: `{}`, Bad: `{"standin":"refuse"}`, Long: `{"standin":"endless"}`}
+	})
+}
+
+func TestRemoteFailures(t *testing.T) {
+	status := func(want int) func(error) bool {
+		return func(err error) bool {
+			e, ok := errors.AsType[*engine.StatusError](err)
+			return ok && e.Status == want
+		}
+	}
+	is := func(want error) func(error) bool { return func(err error) bool { return errors.Is(err, want) } }
+	none := func(err error) bool { return err == nil }
+	for _, c := range []struct {
+		word   string
+		stream bool
+		events int
+		err    func(error) bool
+	}{
+		{"refuse", false, 0, status(400)},
+		{"refuse", true, 0, status(400)},
+		{"fail", true, 0, status(500)},
+		{"overflow", true, 0, status(400)},
+		{"hang_up", false, 0, is(engine.ErrLost)},
+		{"hang_up", true, 0, is(engine.ErrLost)},
+		{"cut", false, 0, is(engine.ErrLost)},
+		{"cut", true, 2, is(engine.ErrLost)},
+		{"cut_event", true, 2, is(engine.ErrLost)},
+		{"no_done", true, 8, none},
+		{"no_end", true, 7, is(engine.ErrLost)},
+		{"error_first", true, 0, status(400)},
+		{"error_event", true, 2, status(500)},
+		{"error_field", true, 2, status(500)},
+		{"garbage", false, 0, is(wire.ErrMalformed)},
+		{"garbage", true, 2, is(wire.ErrMalformed)},
+		{"empty", true, 8, none},
+		{"torn", true, 8, none},
+		{"torn", false, 1, none},
+	} {
+		t.Run(c.word, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				events, err := generate(t.Context(), remote(t, &backendtest.Standin{Model: "m"}), chat(c.word, c.stream))
+				if len(events) != c.events || !c.err(err) {
+					t.Errorf("stream %v: %d events, want %d; error %v", c.stream, len(events), c.events, err)
+				}
+				for _, e := range events {
+					if _, err := wire.ReadDelta([]byte(e)); err != nil || strings.ToValidUTF8(e, "") != e {
+						t.Errorf("event %q: %v", e, err)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestRemoteMissingDoneAndUsageIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		req := chat("no_done", true)
+		req.IncludeUsage = true // the stand-in was not told, so it sends no usage
+		if _, err := generate(t.Context(), remote(t, &backendtest.Standin{}), req); !errors.Is(err, engine.ErrLost) {
+			t.Errorf("got %v, want ErrLost: the usage that was asked for never came", err)
+		}
+	})
+}
+
+func TestRemoteCancelReachesTheServer(t *testing.T) {
+	for _, c := range []struct {
+		name, word string
+		stream     bool
+	}{
+		{"before the headers", "stall", true},
+		{"unstreamed", "stall", false},
+		{"between events", "stall_after", true},
+		{"while events come", "endless", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				standin := &backendtest.Standin{}
+				r := remote(t, standin)
+				why := &engine.TimeoutError{Timer: "the request", Limit: time.Minute}
+				ctx, cancel := context.WithTimeoutCause(t.Context(), why.Limit, why)
+				defer cancel()
+				var err error
+				if c.word == "endless" {
+					// time stands still while somebody works: the client goes by itself
+					events := 0
+					_, err = r.Generate(ctx, chat(c.word, c.stream), func(engine.Chunk) error {
+						if events++; events > 100 {
+							return why
+						}
+						return nil
+					})
+				} else {
+					_, err = generate(ctx, r, chat(c.word, c.stream))
+				}
+				if !errors.Is(err, why) {
+					t.Errorf("got %v, want the limit that passed", err)
+				}
+				standin.Gone(1) // else the bubble is stuck and says so
+			})
+		})
+	}
+}
+
+func TestRemoteWaitsForReadiness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begin := time.Now()
+		r := remote(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if time.Since(begin) < 10*time.Second {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		}))
+		if err := r.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got := time.Since(begin); got < 10*time.Second || got > 11*time.Second {
+			t.Errorf("ready after %v, want after 10 s", got)
+		}
+	})
+}
+
+func TestRemoteNobodyThere(t *testing.T) {
+	r, err := backend.NewRemote(backend.RemoteConfig{URL: "http://memory", Slots: 1, Dial: closed().Dial})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := errors.AsType[*engine.UnavailableError](r.Ready(t.Context())); !ok {
+		t.Error("Ready did not say that nobody answers")
+	}
+	if _, err := generate(t.Context(), r, chat("", true)); !errors.Is(err, engine.ErrLost) {
+		t.Errorf("Generate: %v, want ErrLost", err)
+	}
+}
+
+func closed() *backendtest.Network {
+	n := backendtest.NewNetwork()
+	n.Close()
+	return n
+}
+
+func TestNewRemoteRefuses(t *testing.T) {
+	for _, url := range []string{"", "memory:80", "ftp://a", "http://", "http://[::1"} {
+		if _, err := backend.NewRemote(backend.RemoteConfig{URL: url, Slots: 1}); err == nil {
+			t.Errorf("accepted the address %q", url)
+		}
+	}
+	if _, err := backend.NewRemote(backend.RemoteConfig{URL: "http://a"}); err == nil {
+		t.Error("accepted no slots")
+	}
+}
+
+func TestRemoteInfo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got, err := remote(t, &backendtest.Standin{Model: "m"}).Info(t.Context())
+		want := engine.Info{Context: 512, Meta: []byte(`{"n_ctx":512,"n_params":7}`)}
+		if diff := cmp.Diff(want, got); err != nil || diff != "" {
+			t.Errorf("%v (-want +got)\n%s", err, diff)
+		}
+	})
+}
+
+func TestRemoteRelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := remote(t, &backendtest.Standin{})
+		for _, c := range []struct{ method, target, body, want string }{
+			{"POST", "/tokenize", `{"b":1,"a":2}`, `{"tokens":[1,2],"got":"{\"b\":1,\"a\":2}","type":"application/json"}`},
+			{"GET", "/props?a=b%20c", "", `"query":"a=b%20c"}`},
+		} {
+			in, err := http.NewRequestWithContext(t.Context(), c.method, c.target, strings.NewReader(c.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			in.Header.Set("Content-Type", "application/json")
+			res, err := r.Relay(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(res.Body)
+			res.Body.Close()
+			if err != nil || !strings.HasSuffix(string(got), c.want) {
+				t.Errorf("%s: got %s, %v; want %s", c.target, got, err, c.want)
+			}
+		}
+	})
+}

@@ -224,3 +224,19 @@ func TestMemoryIsBounded(t *testing.T) {
 		runtime.KeepAlive(f)
 	}
 }
+
+// Arrays stay in the file until they are asked for.
+func TestParsingDoesNotCopyArrays(t *testing.T) {
+	tokens := head(3, 0, 1).str("tokenizer.ggml.tokens").u32(9).u32(8).u64(100000)
+	for range 100000 {
+		tokens = tokens.str("token")
+	}
+	allocs := testing.AllocsPerRun(5, func() {
+		if _, err := gguf.Parse(tokens); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocs > 20 {
+		t.Errorf("parsing a vocabulary took %v allocations", allocs)
+	}
+}

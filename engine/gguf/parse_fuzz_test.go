@@ -2,6 +2,7 @@ package gguf_test
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -54,7 +55,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		file, err := gguf.Parse(b)
 		if err != nil {
-			if _, ok := err.(*gguf.DamageError); !ok {
+			if _, ok := errors.AsType[*gguf.DamageError](err); !ok {
 				t.Fatalf("error %v is no DamageError", err)
 			}
 			return

@@ -107,7 +107,7 @@ func (w *Writer) WriteTo(dst io.Writer) (int64, error) {
 		align = uint64(n)
 	}
 	out := &counter{w: bufio.NewWriterSize(dst, 1<<16)}
-	out.Write(w.head(align))
+	_, _ = out.Write(w.head(align)) // out keeps the error
 	for i := range w.tensors {
 		t := &w.tensors[i]
 		out.pad(align)

@@ -104,7 +104,7 @@ func tokens(spec synth.Spec) []int32 {
 
 // start starts the server and waits until it has loaded the model.
 func start(ctx context.Context, server, model string) (url string, stop func(), err error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", nil, err
 	}

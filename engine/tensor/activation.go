@@ -83,22 +83,23 @@ func (k *Kernels) PackActivations(dst []byte, x []float32, stride, tokens, cols,
 	if t.live < t.n {
 		clear(dst)
 	}
-	for i := range t.live {
-		k.quant.activation(dst, x[(t.from+i)*stride:][:cols], t.n, i)
-	}
+	x = x[t.from*stride:][:(t.live-1)*stride+cols]
+	k.quant.activation(dst, x, stride, cols, t)
 }
 
 // quantizeActivation is the reference: it quantises one token as token t of a
 // tile of n. A block whose values are all under 2^-100 becomes zero, so that no
-// scale can overflow.
+// scale can overflow. A block with infinities or NaN gets a scale of that kind,
+// so that they show in every product.
 func quantizeActivation(level Level, dst []byte, x []float32, n, t int) {
 	for ; len(x) > 0; x, dst = x[32:], dst[actWords*4*n:] {
-		top := float32(0)
+		bits := uint32(0) // numbers without sign are in the order of their bits
 		for _, v := range x[:32] {
-			top = max(top, float32(math.Abs(float64(v))))
+			bits = max(bits, math.Float32bits(v)&0x7fffffff)
 		}
+		top := math.Float32frombits(bits)
 		d, inv := float32(0), float32(0)
-		if top >= 0x1p-100 {
+		if !(top < 0x1p-100) {
 			d, inv = top/127, 127/top
 		}
 		var pairs [4]int32 // first half even, odd, second half even, odd

@@ -202,6 +202,16 @@ func mulQ6Kx8n4(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
 //go:noescape
 func mulQ6Kx8n6(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
 
+// quantizeTokensAVX2 quantises nblk blocks of four tokens, stride bytes apart, to the words of a tile of n tokens that begin at dst, at level AVX2.
+//
+//go:noescape
+func quantizeTokensAVX2(dst *byte, x *float32, nblk, n, stride int)
+
+// quantizeBlocksAVX2 quantises nblk blocks, a multiple of four, of one token to the words of a tile of n tokens that begin at dst, at level AVX2.
+//
+//go:noescape
+func quantizeBlocksAVX2(dst *byte, x *float32, nblk, n int)
+
 func quantKernelsAVX2() (k quantKernels) {
 	k[Q4_0] = quantTiles{1: mulQ40x8n1, 2: mulQ40x8n2, 3: mulQ40x8n3, 4: mulQ40x8n4, 6: mulQ40x8n6}
 	k[Q4_1] = quantTiles{1: mulQ41x8n1, 2: mulQ41x8n2, 3: mulQ41x8n3, 4: mulQ41x8n4, 6: mulQ41x8n6}

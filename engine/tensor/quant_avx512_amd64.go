@@ -282,6 +282,16 @@ func mulQ6Kx16n8(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
 //go:noescape
 func mulQ6Kx16n12(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
 
+// quantizeTokensAVX512 quantises nblk blocks of four tokens, stride bytes apart, to the words of a tile of n tokens that begin at dst, at level AVX512.
+//
+//go:noescape
+func quantizeTokensAVX512(dst *byte, x *float32, nblk, n, stride int)
+
+// quantizeBlocksAVX512 quantises nblk blocks, a multiple of four, of one token to the words of a tile of n tokens that begin at dst, at level AVX512.
+//
+//go:noescape
+func quantizeBlocksAVX512(dst *byte, x *float32, nblk, n int)
+
 func quantKernelsAVX512() (k quantKernels) {
 	k[Q4_0] = quantTiles{1: mulQ40x16n1, 2: mulQ40x16n2, 3: mulQ40x16n3, 4: mulQ40x16n4, 6: mulQ40x16n6, 8: mulQ40x16n8, 12: mulQ40x16n12}
 	k[Q4_1] = quantTiles{1: mulQ41x16n1, 2: mulQ41x16n2, 3: mulQ41x16n3, 4: mulQ41x16n4, 6: mulQ41x16n6, 8: mulQ41x16n8, 12: mulQ41x16n12}

@@ -10,8 +10,9 @@ type quantKernel func(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
 // quantTable holds the functions of one level on quantised weights.
 type quantTable struct {
 	mul quantKernels
-	// activation quantises one token's x as token t of a tile of n.
-	activation func(dst []byte, x []float32, n, t int)
+	// activation quantises the live tokens of a tile, which lie in x stride
+	// floats apart.
+	activation func(dst []byte, x []float32, stride, cols int, t tile)
 }
 
 // quantKernels holds the kernels of each quantised type.
@@ -36,8 +37,12 @@ func genericQuantTable(level Level) quantTable {
 	return table
 }
 
-func genericActivation(level Level) func(dst []byte, x []float32, n, t int) {
-	return func(dst []byte, x []float32, n, t int) { quantizeActivation(level, dst, x, n, t) }
+func genericActivation(level Level) func(dst []byte, x []float32, stride, cols int, t tile) {
+	return func(dst []byte, x []float32, stride, cols int, t tile) {
+		for i := range t.live {
+			quantizeActivation(level, dst, x[i*stride:][:cols], t.n, i)
+		}
+	}
 }
 
 func genericQuantMul(level Level, t Type, n int) quantKernel {

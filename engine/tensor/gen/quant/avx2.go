@@ -23,7 +23,7 @@ const (
 	weights2 = 12
 	product2 = 13
 	other2   = 14
-	spare2   = 15
+	mask2    = 15
 )
 
 func avx2(base string) error {
@@ -41,6 +41,8 @@ func avx2(base string) error {
 			k.write()
 		}
 	}
+	repeat("magnitude", 0x7fffffff7fffffff)
+	quantizers(f, "AVX2", constants2, quantize2)
 	table(f, "AVX2", 8, tiles2)
 	return f.Write("tensor", base)
 }
@@ -63,7 +65,7 @@ func (k kernel2) write() {
 	if k.stacked() {
 		frame = 32 * k.n
 	}
-	begin(k.File, k.format, "AVX2", R, k.n, frame, func() {}, func() {
+	begin(k.File, k.format, "AVX2", R, k.n, frame, k.constants, func() {
 		if k.stacked() {
 			k.P("VPXOR Y%d, Y%d, Y%d", product2, product2, product2)
 		}
@@ -87,6 +89,9 @@ func (k kernel2) write() {
 	case 8:
 		k.bytes()
 		k.finish()
+	case 5:
+		k.fives()
+		k.finish()
 	default:
 		k.nibbles()
 		k.finish()
@@ -97,6 +102,15 @@ func (k kernel2) write() {
 		}
 		k.P("VMOVUPS Y%d, (BX)", t)
 	})
+}
+
+func (k kernel2) constants() {
+	if k.bits < 8 {
+		k.P("VMOVDQU low4<>(SB), Y%d", mask2)
+	}
+	if k.bits == 6 {
+		k.P("VMOVDQU bits56<>(SB), Y%d", other2)
+	}
 }
 
 // start gives the sums their first value.
@@ -110,27 +124,14 @@ func (k kernel2) start(word, part int) {
 	}
 }
 
-// dots adds the products of group g, decoded in the weights register.
-func (k kernel2) dots(g int) {
+// dots adds the products of group g, decoded in register w.
+func (k kernel2) dots(w, g int) {
+	p := product2
 	for t := range k.n {
-		p := product2
-		if t%2 == 1 && k.bits == 4 {
-			p = other2
-		}
 		k.P("VPBROADCASTD %d(DX), Y%d", 4*((actQuants+g)*k.n+t), p)
-		k.P("VPMADDUBSW Y%d, Y%d, Y%d", p, weights2, p)
+		k.P("VPMADDUBSW Y%d, Y%d, Y%d", p, w, p)
 		k.P("VPADDW Y%d, Y%d, Y%d", p, k.sum(t, 0), k.sum(t, 0))
 	}
-}
-
-// nibble loads vector j and leaves its low (high 0) or high (1) four bits.
-func (k kernel2) nibble(j, high, to int) {
-	const R = 8
-	k.P("VMOVDQU %d(SI), Y%d", k.quants(R)+4*R*j, to)
-	if high == 1 {
-		k.P("VPSRLW $4, Y%d, Y%d", to, to)
-	}
-	k.P("VPAND low4<>(SB), Y%d, Y%d", to, to)
 }
 
 // shift shifts the bytes of a register left, or right if by is negative; the
@@ -144,46 +145,60 @@ func (k kernel2) shift(by, from, to int) {
 	}
 }
 
-// nibbles computes the sums of 4- and 5-bit weights.
+// nibbles computes the sums of 4-bit weights.
 func (k kernel2) nibbles() {
-	const R = 8
-	word := k.format.start
-	if k.bits == 5 {
-		word = actOff16
-		k.P("VMOVDQU %d(SI), Y%d", k.quants(R)+16*R, other2)
+	const lo, hi = weights2, other2
+	k.start(k.format.start, 0)
+	for j := range 4 {
+		k.P("VMOVDQU %d(SI), Y%d", k.quants(8)+32*j, lo)
+		k.P("VPSRLW $4, Y%d, Y%d", lo, hi)
+		k.P("VPAND Y%d, Y%d, Y%d\nVPAND Y%d, Y%d, Y%d", mask2, lo, lo, mask2, hi, hi)
+		k.dots(lo, j)
+		k.dots(hi, j+4)
 	}
-	k.start(word, 0)
+}
+
+// nibble loads four bits of the weights of group g.
+func (k kernel2) nibble(g int) {
+	k.P("VMOVDQU %d(SI), Y%d", k.quants(8)+32*(g%4), weights2)
+	k.shift(-(g / 4 * 4), weights2, weights2)
+	k.P("VPAND Y%d, Y%d, Y%d", mask2, weights2, weights2)
+}
+
+// fives computes the sums of 5-bit weights.
+func (k kernel2) fives() {
+	k.start(actOff16, 0)
+	k.P("VMOVDQU %d(SI), Y%d", k.quants(8)+4*32, other2)
 	for g := range 8 {
-		k.nibble(g%4, g/4, weights2)
-		if k.bits == 5 {
-			from := spare2
-			k.shift(4-g, other2, from)
-			if g == 4 {
-				from = other2
-			}
-			k.P("VPAND bit5<>(SB), Y%d, Y%d", from, spare2)
-			k.P("VPOR Y%d, Y%d, Y%d", spare2, weights2, weights2)
+		k.nibble(g)
+		from := product2
+		if g == 4 {
+			from = other2
 		}
-		k.dots(g)
+		k.shift(4-g, other2, from)
+		k.P("VPAND bit5<>(SB), Y%d, Y%d", from, product2)
+		k.P("VPOR Y%d, Y%d, Y%d", product2, weights2, weights2)
+		k.dots(weights2, g)
 	}
 }
 
 // bytes computes the sums of 8-bit weights, stored plus 128: of their high
 // halves less 8, and of their low halves.
 func (k kernel2) bytes() {
+	const hi, lo = weights2, other2
+	const product, product1 = product2, mask2 // no mask is kept in a register
 	k.start(actOff8, 0)
 	k.start(0, 1)
 	for g := range 8 {
-		hi, lo := weights2, other2
 		k.P("VMOVDQU %d(SI), Y%d", k.quants(8)+32*g, lo)
 		k.P("VPSRLW $4, Y%d, Y%d", lo, hi)
 		k.P("VPAND low4<>(SB), Y%d, Y%d\nVPAND low4<>(SB), Y%d, Y%d", hi, hi, lo, lo)
 		for t := range k.n {
-			k.P("VPBROADCASTD %d(DX), Y%d", 4*((actQuants+g)*k.n+t), product2)
-			k.P("VPMADDUBSW Y%d, Y%d, Y%d", product2, hi, spare2)
-			k.P("VPADDW Y%d, Y%d, Y%d", spare2, k.sum(t, 0), k.sum(t, 0))
-			k.P("VPMADDUBSW Y%d, Y%d, Y%d", product2, lo, product2)
-			k.P("VPADDW Y%d, Y%d, Y%d", product2, k.sum(t, 1), k.sum(t, 1))
+			k.P("VPBROADCASTD %d(DX), Y%d", 4*((actQuants+g)*k.n+t), product)
+			k.P("VPMADDUBSW Y%d, Y%d, Y%d", product, hi, product1)
+			k.P("VPADDW Y%d, Y%d, Y%d", product1, k.sum(t, 0), k.sum(t, 0))
+			k.P("VPMADDUBSW Y%d, Y%d, Y%d", product, lo, product)
+			k.P("VPADDW Y%d, Y%d, Y%d", product, k.sum(t, 1), k.sum(t, 1))
 		}
 	}
 	for t := range k.n {
@@ -199,12 +214,12 @@ func (k kernel2) half(h int) {
 	k.start(actOffA+h, 0)
 	for i := range 4 {
 		g := 4*h + i
-		k.nibble(i, h, weights2)
-		k.P("VMOVDQU %d(SI), Y%d", k.quants(R)+16*R+4*R*(g%2), spare2)
-		k.shift(4-g/2*2, spare2, spare2)
-		k.P("VPAND bits56<>(SB), Y%d, Y%d", spare2, spare2)
-		k.P("VPOR Y%d, Y%d, Y%d", spare2, weights2, weights2)
-		k.dots(g)
+		k.nibble(g)
+		k.P("VMOVDQU %d(SI), Y%d", k.quants(R)+16*R+4*R*(g%2), product2)
+		k.shift(4-g/2*2, product2, product2)
+		k.P("VPAND Y%d, Y%d, Y%d", other2, product2, product2)
+		k.P("VPOR Y%d, Y%d, Y%d", product2, weights2, weights2)
+		k.dots(weights2, g)
 	}
 	s, x := weights2, product2
 	k.P("VPMOVSXBD %d(SI), Y%d\nVCVTDQ2PS Y%d, Y%d", R*h, s, s, s)

@@ -31,6 +31,7 @@ func avx512(base string) error {
 			k.write()
 		}
 	}
+	quantizers(f, "AVX512", constants512, quantize512)
 	table(f, "AVX512", 16, tiles512)
 	return f.Write("tensor", base)
 }

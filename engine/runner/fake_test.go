@@ -29,8 +29,8 @@ var controls = [...]string{"<|end|>", "<|user|>", "<|assistant|>", "<|system|>"}
 // fakeTokenizer makes a token of every byte.
 type fakeTokenizer struct{}
 
-func (fakeTokenizer) Size() int             { return vocabSize }
-func (fakeTokenizer) IsEOG(id int32) bool   { return id == tokEnd }
+func (fakeTokenizer) Size() int              { return vocabSize }
+func (fakeTokenizer) IsEOG(id int32) bool    { return id == tokEnd }
 func (fakeTokenizer) IsControl(i int32) bool { return i >= tokEnd }
 
 func (fakeTokenizer) Encode(text string, _, parseSpecial bool) []int32 {
@@ -73,8 +73,10 @@ func (f fakeTokenizer) Decode(ids []int32, special bool) string {
 type fakeEngine struct {
 	// next says what follows tokens; nil is a letter made of all of them.
 	next func(tokens []int32) int32
-	// during is called in every pass, before anything changes.
-	during func(steps []runner.Step) error
+	// during is called in every pass, before anything changes; in the pass that
+	// proves the model only if atProof is set.
+	during  func(steps []runner.Step) error
+	atProof bool
 
 	mu       sync.Mutex
 	passes   []pass
@@ -125,7 +127,10 @@ func (s *fakeSession) Close() {
 }
 
 func (e *fakeEngine) Eval(steps []runner.Step) error {
-	if e.during != nil {
+	e.mu.Lock()
+	proof := len(e.passes) == 0
+	e.mu.Unlock()
+	if e.during != nil && (!proof || e.atProof) {
 		if err := e.during(steps); err != nil {
 			return err
 		}

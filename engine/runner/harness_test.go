@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -206,4 +207,22 @@ func (c *call) wait() reply {
 	<-c.done
 	c.cancel()
 	return c.reply
+}
+
+// configWithLimit is a configuration with a largest body.
+func configWithLimit(e *fakeEngine, limit int64) runner.Config {
+	return runner.Config{Load: loader(fakeParts(e, 1, 64)), MaxBody: limit}
+}
+
+// awaitReady waits until the model is loaded.
+func (f *fixture) awaitReady() {
+	f.t.Helper()
+	for f.get("/health").status != http.StatusOK {
+		select {
+		case <-f.t.Context().Done():
+			f.t.Fatal("the server did not become ready")
+		default:
+			runtime.Gosched()
+		}
+	}
 }

@@ -147,27 +147,26 @@ func (j *job) note(e event) {
 // the first task, or when the wait for that grows long: problems before that
 // still have their status.
 func (j *job) stream(ctx context.Context, st *stream, form responder) *problem {
-	var tick <-chan time.Time
-	if j.set.ping > 0 {
-		t := time.NewTicker(j.set.ping)
-		defer t.Stop()
-		tick = t.C
+	silence := time.NewTimer(max(j.set.ping, time.Second))
+	defer silence.Stop()
+	if j.set.ping == 0 {
+		silence.Stop()
 	}
-	quiet := true // nothing was sent since the last tick
 	for j.open > 0 {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick:
-			if quiet && st.ping() != nil {
+		case <-silence.C:
+			if st.ping() != nil {
 				return nil
 			}
-			quiet = true
 		case <-j.box.ready:
-			quiet = false
 			if p, err := j.relay(st, form); p != nil || err != nil {
 				return p
 			}
+		}
+		if j.set.ping > 0 {
+			silence.Reset(j.set.ping)
 		}
 	}
 	if st.send(form.closing()...) != nil {

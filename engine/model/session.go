@@ -137,3 +137,6 @@ func (m *Model) newPage() (pg page, err error) {
 	}()
 	return m.cache.Halves(m.pages.size), nil
 }
+
+// CacheBytes returns the memory that keys and values take, used or free.
+func (m *Model) CacheBytes() int64 { return m.cache.Used() }

@@ -33,6 +33,7 @@ var floors = map[string]int{
 	"engine/backendtest": 3,
 	"appliance/catalog":  0,
 	"appliance/config":   0,
+	"appliance/edge":     1,
 	"appliance/gateway":  2,
 	"appliance":          3,
 }

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"onebit/engine"
@@ -37,6 +38,7 @@ type Remote struct {
 	base   string
 	slots  int
 	client *http.Client
+	seen   atomic.Bool // the server was ready, and nothing has said otherwise since
 }
 
 var _ engine.Backend = (*Remote)(nil)
@@ -86,8 +88,12 @@ func (r *Remote) State() engine.State { return engine.Ready }
 // Close drops idle connections. The Remote stays usable.
 func (r *Remote) Close() { r.client.CloseIdleConnections() }
 
-// Ready waits until the server's /health answers 200, or is not known there.
+// Ready waits until the server's /health answers 200, or is not known there. It asks again only after a request was lost
+// or refused with 503.
 func (r *Remote) Ready(ctx context.Context) error {
+	if r.seen.Load() {
+		return nil
+	}
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -98,6 +104,7 @@ func (r *Remote) Ready(ctx context.Context) error {
 		case err != nil:
 			return &engine.UnavailableError{Reason: fmt.Sprintf("no server answers on %s: %v", r.base, err), RetryAfter: time.Second}
 		case status != http.StatusServiceUnavailable:
+			r.seen.Store(true)
 			return nil
 		}
 		select {
@@ -168,6 +175,15 @@ func routeOf(k engine.Kind) (string, error) {
 
 // Generate sends the request as the client wrote it and emits what comes back. See engine.Backend.
 func (r *Remote) Generate(ctx context.Context, req *engine.Request, emit func(engine.Chunk) error) (engine.Usage, error) {
+	usage, err := r.generate(ctx, req, emit)
+	refused, ok := errors.AsType[*engine.StatusError](err)
+	if errors.Is(err, engine.ErrLost) || (ok && refused.Status == http.StatusServiceUnavailable) {
+		r.seen.Store(false)
+	}
+	return usage, err
+}
+
+func (r *Remote) generate(ctx context.Context, req *engine.Request, emit func(engine.Chunk) error) (engine.Usage, error) {
 	where, err := routeOf(req.Kind)
 	if err != nil {
 		return engine.Usage{}, err

@@ -20,11 +20,18 @@ func NewNetwork() *Network {
 	return &Network{conns: make(chan net.Conn), closed: make(chan struct{})}
 }
 
-// Serve answers on the network with handler until stop is called, which returns when the server has ended. Stopping
-// breaks the open connections.
+// Serve answers on the network with handler until stop is called, which breaks the open connections and returns when
+// the last of them has ended.
 func (n *Network) Serve(handler http.Handler) (stop func()) {
-	server := &http.Server{Handler: handler}
 	var group sync.WaitGroup
+	server := &http.Server{Handler: handler, ConnState: func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			group.Add(1)
+		case http.StateClosed:
+			group.Done()
+		}
+	}}
 	group.Go(func() { server.Serve(n) })
 	return func() {
 		server.Close()

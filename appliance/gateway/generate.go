@@ -1,0 +1,134 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"onebit/engine"
+	"onebit/engine/wire"
+)
+
+// body reads a request's body, within the limits of size and time. The bytes are kept, so that the request can be sent
+// more than once.
+func (g *Gateway) body(w *reply, r *http.Request) ([]byte, error) {
+	control := http.NewResponseController(w)
+	if upload := g.cfg.Limits.Upload; upload > 0 {
+		// a writer that knows no deadlines is a test's
+		_ = control.SetReadDeadline(time.Now().Add(upload))
+		defer func() { _ = control.SetReadDeadline(time.Time{}) }()
+	}
+	in := io.Reader(r.Body)
+	if limit := g.cfg.Limits.Body; limit > 0 {
+		in = http.MaxBytesReader(w.ResponseWriter, r.Body, limit)
+	}
+	b, err := io.ReadAll(in)
+	if err != nil {
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: %w", errBody, err)
+	}
+	return b, nil
+}
+
+// deadline gives a request its time limit.
+func (g *Gateway) deadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if g.cfg.Limits.Request <= 0 {
+		return context.WithCancel(ctx)
+	}
+	limit := &engine.TimeoutError{Timer: "one request", Limit: g.cfg.Limits.Request}
+	return context.WithTimeoutCause(ctx, limit.Limit, limit)
+}
+
+// generate answers the routes that make text.
+func (g *Gateway) generate(parse func([]byte) (*engine.Request, error)) handler {
+	return func(w *reply, r *http.Request) error {
+		ctx, cancel := g.deadline(r.Context())
+		defer cancel()
+		body, err := g.body(w, r)
+		if err != nil {
+			return err
+		}
+		req, err := parse(body)
+		if err != nil {
+			return err
+		}
+		req.ID = w.id
+		if req.Stream {
+			return g.stream(ctx, w, req)
+		}
+		w.usage, err = g.attempt(ctx, req, func(c engine.Chunk) error {
+			raw := wire.AppendRenamed(make([]byte, 0, len(c.Raw)+len(g.quoted)+1), c.Raw, g.quoted)
+			h := w.Header()
+			h.Set("Content-Type", "application/json")
+			h.Set("Cache-Control", "no-store")
+			h.Set("Content-Length", strconv.Itoa(len(raw)))
+			_, err := w.Write(raw)
+			return err
+		})
+		return err
+	}
+}
+
+// stream answers with server-sent events.
+func (g *Gateway) stream(ctx context.Context, w *reply, req *engine.Request) error {
+	s := newStream(w, g.quoted, g.cfg.Limits)
+	defer s.stop()
+	usage, err := g.attempt(ctx, req, s.emit)
+	w.usage = usage
+	if err == nil {
+		return s.done()
+	}
+	if !gone(ctx, err) {
+		s.fail(g.problem(w, err))
+	}
+	return err
+}
+
+// attempt runs a request on the backend. A backend that goes away before it has emitted anything gets the request once
+// more when it is back: it may have died of something else. A second death is taken as the request's own doing.
+func (g *Gateway) attempt(ctx context.Context, req *engine.Request, emit func(engine.Chunk) error) (engine.Usage, error) {
+	backend, lost := g.cfg.Model.Backend, 0
+	for {
+		if err := g.ready(ctx); err != nil {
+			return engine.Usage{}, err
+		}
+		emitted := false
+		usage, err := backend.Generate(ctx, req, func(c engine.Chunk) error {
+			emitted = true
+			return emit(c)
+		})
+		// unavailable: it went down between the two calls, and has not seen the request
+		_, unavailable := errors.AsType[*engine.UnavailableError](err)
+		if emitted || ctx.Err() != nil || !(unavailable || errors.Is(err, engine.ErrLost)) {
+			return usage, err
+		}
+		if lost++; lost == 2 {
+			return usage, err
+		}
+	}
+}
+
+// ready waits for the backend, but not for its first start: whoever starts the program watches /health.
+func (g *Gateway) ready(ctx context.Context) error {
+	backend := g.cfg.Model.Backend
+	if backend.State() == engine.Loading {
+		return &engine.UnavailableError{Reason: "model is loading", RetryAfter: 2 * time.Second}
+	}
+	if g.cfg.Limits.Ready <= 0 {
+		return backend.Ready(ctx)
+	}
+	limit := &engine.TimeoutError{Timer: "waiting for the " + backend.Name() + " backend", Limit: g.cfg.Limits.Ready}
+	wait, cancel := context.WithTimeoutCause(ctx, limit.Limit, limit)
+	defer cancel()
+	err := backend.Ready(wait)
+	if errors.Is(err, limit) {
+		return &engine.UnavailableError{Reason: limit.Error() + "; it is still starting", RetryAfter: 10 * time.Second}
+	}
+	return err
+}

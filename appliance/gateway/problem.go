@@ -1,0 +1,50 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"onebit/engine"
+	"onebit/engine/wire"
+)
+
+// problem is the table from errors to what a client is told.
+func (g *Gateway) problem(w *reply, err error) *wire.Error {
+	if e, ok := errors.AsType[*wire.Error](err); ok {
+		return e
+	}
+	if e, ok := errors.AsType[*engine.InvalidError](err); ok {
+		return wire.FromInvalid(e)
+	}
+	if e, ok := errors.AsType[*engine.StatusError](err); ok {
+		return wire.FromBackend(e)
+	}
+	if e, ok := errors.AsType[*engine.UnavailableError](err); ok {
+		return &wire.Error{Status: http.StatusServiceUnavailable, Type: wire.TypeUnavailable, Code: "unavailable", Message: e.Reason, RetryAfter: e.RetryAfter}
+	}
+	if e, ok := errors.AsType[*engine.TimeoutError](err); ok {
+		return &wire.Error{Status: http.StatusGatewayTimeout, Type: wire.TypeTimeout, Code: "timeout", Message: e.Error(), NoRetry: true}
+	}
+	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return &wire.Error{Status: http.StatusRequestEntityTooLarge, Type: wire.TypeInvalid, Code: "request_too_large", Message: fmt.Sprintf("the request body is larger than %d bytes", e.Limit)}
+	}
+	switch {
+	case errors.Is(err, engine.ErrLost):
+		return &wire.Error{Status: http.StatusBadGateway, Type: wire.TypeServer, Code: "backend_lost", Message: err.Error()}
+	case errors.Is(err, errors.ErrUnsupported):
+		return &wire.Error{Status: http.StatusNotImplemented, Type: wire.TypeUnsupported, Code: "not_implemented", NoRetry: true,
+			Message: fmt.Sprintf("%s is not available on --device %s", w.path, g.cfg.Model.Device)}
+	case errors.Is(err, wire.ErrMalformed) || errors.Is(err, wire.ErrEventTooLong):
+		return &wire.Error{Status: http.StatusBadGateway, Type: wire.TypeServer, Code: "bad_backend_answer", Message: err.Error()}
+	case errors.Is(err, errBody):
+		return &wire.Error{Status: http.StatusBadRequest, Type: wire.TypeInvalid, Code: "body_not_read", Message: err.Error()}
+	case errors.Is(err, context.Canceled):
+		return &wire.Error{Status: http.StatusServiceUnavailable, Type: wire.TypeUnavailable, Code: "cancelled", Message: "the request was cancelled"}
+	}
+	return &wire.Error{Status: http.StatusInternalServerError, Type: wire.TypeServer, Code: "internal_error", Message: err.Error()}
+}
+
+// errBody says that a request's body did not arrive.
+var errBody = errors.New("the request body could not be read")

@@ -1,0 +1,103 @@
+package gateway
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"onebit/engine"
+	"onebit/engine/wire"
+)
+
+// relayer is a backend that has more routes than the common ones, reached as they are.
+type relayer interface {
+	Relay(*http.Request) (*http.Response, error)
+}
+
+// relay passes a request of one of the backend's own routes on and its answer back, unchanged but for errors, which
+// become our error object.
+func (g *Gateway) relay(w *reply, r *http.Request) error {
+	backend, ok := g.cfg.Model.Backend.(relayer)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	ctx, cancel := g.deadline(r.Context())
+	defer cancel()
+	body, err := g.body(w, r)
+	if err != nil {
+		return err
+	}
+	if err := g.ready(ctx); err != nil {
+		return err
+	}
+	in := r.Clone(ctx)
+	in.URL.Path, in.URL.RawPath = canonical(r.URL.Path), ""
+	in.Body, in.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	in.Header.Set("X-Request-Id", w.id)
+	res, err := backend.Relay(in)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode >= 400 {
+		return refused(res)
+	}
+	if kind := res.Header.Get("Content-Type"); kind != "" {
+		w.Header().Set("Content-Type", kind)
+	}
+	w.WriteHeader(res.StatusCode)
+	return g.copy(w, res)
+}
+
+// refused reads a backend's refusal.
+func refused(res *http.Response) error {
+	body, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+	if err != nil {
+		return errors.Join(engine.ErrLost, err)
+	}
+	e := &engine.StatusError{Status: res.StatusCode, Body: body}
+	if s, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil {
+		e.RetryAfter = time.Duration(s) * time.Second
+	}
+	return e
+}
+
+// copy passes an answer on as it comes. When it breaks off, an event stream gets an error event, and any other answer
+// a broken connection: the client must not take it for whole.
+func (g *Gateway) copy(w *reply, res *http.Response) error {
+	control := http.NewResponseController(w)
+	buf := make([]byte, 16<<10)
+	for {
+		n, err := res.Body.Read(buf)
+		if n > 0 {
+			if _, err := w.Write(buf[:n]); err != nil {
+				return err
+			}
+			if err := control.Flush(); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return g.brokeOff(w, fmt.Errorf("%w: %w", engine.ErrLost, err))
+		}
+	}
+}
+
+// brokeOff ends a relayed answer whose rest will not come.
+func (g *Gateway) brokeOff(w *reply, err error) error {
+	if strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream") {
+		event := append([]byte("\n\n"), wire.AppendEvent(nil, g.problem(w, err).Append(nil))...) // whatever line was begun ends here
+		_, _ = w.Write(event)
+		return err
+	}
+	w.broken = true
+	return err
+}

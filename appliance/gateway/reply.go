@@ -1,0 +1,89 @@
+package gateway
+
+import (
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"onebit/engine"
+	"onebit/engine/wire"
+)
+
+// reply is a response on its way, with what the log wants to know of it.
+type reply struct {
+	http.ResponseWriter
+	path   string // as the client wrote it
+	id     string
+	status int  // 0 while nothing was written
+	broken bool // the answer ends before it is whole
+	usage  engine.Usage
+	err    error
+}
+
+// WriteHeader notes the status.
+func (w *reply) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write notes that an answer has begun.
+func (w *reply) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		w.status = http.StatusOK
+	}
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *reply) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// requestID returns the client's own id when it is one that can be written to a log and a header, else a new one.
+func requestID(given string) string {
+	if given == "" || len(given) > 128 {
+		return "req_" + rand.Text()
+	}
+	for i := range len(given) {
+		if given[i] <= ' ' || given[i] > '~' {
+			return "req_" + rand.Text()
+		}
+	}
+	return given
+}
+
+// access writes the line about one request. Health checks come often and say little.
+func (g *Gateway) access(r *http.Request, w *reply, took time.Duration) {
+	level := slog.LevelInfo
+	if canonical(r.URL.Path) == "/health" {
+		level = slog.LevelDebug
+	}
+	status := w.status
+	if status == 0 {
+		status = 499 // the client has gone before there was an answer
+	}
+	attrs := []slog.Attr{
+		slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", status),
+		slog.Duration("took", took.Round(100*time.Microsecond)), slog.String("id", w.id),
+	}
+	if w.usage != (engine.Usage{}) {
+		attrs = append(attrs, slog.Int("prompt", w.usage.Prompt), slog.Int("cached", w.usage.Cached), slog.Int("completion", w.usage.Completion))
+	}
+	if w.err != nil {
+		attrs = append(attrs, slog.String("error", w.err.Error()))
+	}
+	g.cfg.Log.LogAttrs(r.Context(), level, "request", attrs...)
+}
+
+// panicked answers for a handler that failed by a mistake of ours. After the first byte nothing can be said but the end.
+func (g *Gateway) panicked(w *reply, p any) {
+	w.err = fmt.Errorf("panic: %v", p)
+	g.cfg.Log.Error("a handler panicked", "panic", p, "id", w.id, "stack", string(debug.Stack()))
+	w.broken = w.status != 0
+	if !w.broken {
+		(&wire.Error{Status: http.StatusInternalServerError, Type: wire.TypeServer, Code: "internal_error", Message: "something went wrong here; the log has more under request id " + w.id}).Write(w)
+	}
+}

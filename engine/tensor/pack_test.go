@@ -16,11 +16,11 @@ func TestPackInPieces(t *testing.T) {
 			r := rand.New(rand.NewPCG(4, uint64(typ)))
 			const rows, cols = 53, 512
 			raw := randomRaw(typ, rows*cols, r)
-			whole, err := k.Pack(tensor.NewArena(), typ, rows, cols, raw)
+			whole, err := k.Pack(newArena(t), typ, rows, cols, raw)
 			if err != nil {
 				t.Fatal(err)
 			}
-			pieces, err := k.NewMatrix(tensor.NewArena(), typ, rows, cols)
+			pieces, err := k.NewMatrix(newArena(t), typ, rows, cols)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -54,7 +54,7 @@ func TestPackRoundTrip(t *testing.T) {
 			if err := tensor.Dequantize(typ, raw, values); err != nil {
 				t.Fatal(err)
 			}
-			m, err := k.Pack(tensor.NewArena(), typ, rows, cols, raw)
+			m, err := k.Pack(newArena(t), typ, rows, cols, raw)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -82,7 +82,7 @@ func TestPackRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := tensor.NewArena()
+	a := newArena(t)
 	for _, c := range []struct {
 		name       string
 		typ        tensor.Type

@@ -52,57 +52,65 @@ func genericQuantMul(level Level, t Type, n int) quantKernel {
 		panel := R * (nblk*f.block + nblk/8*f.head)
 		act := unsafe.Slice(a, nblk*actWords*4*n)
 		for p := range npanel {
+			var acc [largestQuantTile][largestR]float32
 			weights := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(w), p*panel)), panel)
+			genericPanel(&acc, t, R, weights, act, nblk, n, rows)
 			for i := range rows {
-				out := unsafe.Slice((*float32)(unsafe.Add(unsafe.Pointer(c), i*ldc+p*R*4)), R)
-				clear(out)
+				copy(unsafe.Slice((*float32)(unsafe.Add(unsafe.Pointer(c), i*ldc+p*R*4)), R), acc[i][:R])
 			}
-			genericPanel(level, t, weights, act, nblk, n, func(i, r int) *float32 {
-				return (*float32)(unsafe.Add(unsafe.Pointer(c), i*ldc+p*R*4+r*4))
-			}, rows)
 		}
 	}
 }
 
+// largestR is the most rows in a panel at any level.
+const largestR = 16
+
 // genericBlock is one block of a panel, decoded.
 type genericBlock struct {
-	q     [32][16]int32 // weights before scaling, by column and row
-	scale [2][16]float32
-	low   [16]float32 // what to add times the activations' sum
+	q     [largestR][32]int32 // weights before scaling
+	scale [2][largestR]float32
+	low   [largestR]float32 // what to add times the activations' sum
 }
 
-// genericPanel adds the products of one panel to the values that at points to.
-func genericPanel(level Level, t Type, w, act []byte, nblk, n int, at func(i, r int) *float32, rows int) {
-	f, R := t.packedFormat(), level.PanelRows()
+// genericPanel adds the products of one panel of R rows to acc.
+func genericPanel(acc *[largestQuantTile][largestR]float32, t Type, R int, w, act []byte, nblk, n, rows int) {
+	f := t.packedFormat()
 	var b genericBlock
 	var head []byte
 	for k := range nblk {
 		if f.head != 0 && k%8 == 0 {
 			head, w = w[:R*f.head], w[R*f.head:]
 		}
-		b.decode(level, t, head, w[:R*f.block])
+		b.decode(t, R, head, w[:R*f.block])
 		w = w[R*f.block:]
 		a := act[k*actWords*4*n:][:actWords*4*n]
 		for i := range rows {
+			var q [32]int32
+			for k := range q {
+				q[k] = int32(int8(a[4*((actQuants+k/4)*n+i)+k%4]))
+			}
 			d, sum := floatAt(a, actScale*n+i), floatAt(a, actSum*n+i)
 			for r := range R {
-				var dot [2]int32
-				for g := range 8 {
-					q := a[4*((actQuants+g)*n+i):][:4]
-					dot[g/4] += b.q[4*g][r]*int32(int8(q[0])) + b.q[4*g+1][r]*int32(int8(q[1])) +
-						b.q[4*g+2][r]*int32(int8(q[2])) + b.q[4*g+3][r]*int32(int8(q[3]))
-				}
-				c := at(i, r)
+				first, second := dotHalves(&b.q[r], &q)
 				if t == Q6_K {
-					v := float32(dot[0])*b.scale[0][r] + float32(dot[1])*b.scale[1][r]
-					*c += v * d
+					v := float32(first)*b.scale[0][r] + float32(second)*b.scale[1][r]
+					acc[i][r] += v * d
 					continue
 				}
-				*c += float32(dot[0]+dot[1]) * b.scale[0][r] * d
-				*c += b.low[r] * sum
+				acc[i][r] += float32(first+second) * b.scale[0][r] * d
+				acc[i][r] += b.low[r] * sum
 			}
 		}
 	}
+}
+
+// dotHalves returns the dot products of the first and of the last 16 elements.
+func dotHalves(a, b *[32]int32) (first, second int32) {
+	for i := range 16 {
+		first += a[i] * b[i]
+		second += a[i+16] * b[i+16]
+	}
+	return first, second
 }
 
 func floatAt(b []byte, i int) float32 {
@@ -110,8 +118,7 @@ func floatAt(b []byte, i int) float32 {
 }
 
 // decode unpacks one block.
-func (b *genericBlock) decode(level Level, t Type, head, w []byte) {
-	R := level.PanelRows()
+func (b *genericBlock) decode(t Type, R int, head, w []byte) {
 	offset, quants := int32(0), w[2*R:]
 	for r := range R {
 		switch t {
@@ -134,25 +141,30 @@ func (b *genericBlock) decode(level Level, t Type, head, w []byte) {
 		offset = 16
 	case Q6_K:
 		offset = 32
+	case Q8_0:
+		offset = 128
 	case Q4_1, Q5_1:
 		quants = w[4*R:]
 	}
-	for k := range 32 {
-		g, i := k/4, k%4
-		for r := range R {
-			at := 4*r + i
-			if t == Q8_0 {
-				b.q[k][r] = int32(quants[4*R*g+at]) - 128
-				continue
-			}
-			q := int32(quants[4*R*(g%4)+at] >> (g / 4 * 4) & 15)
-			switch t {
-			case Q5_0, Q5_1, Q5_K:
-				q |= int32(quants[16*R+at]>>g&1) << 4
-			case Q6_K:
-				q |= int32(quants[16*R+4*R*(g%2)+at]>>(g/2*2)&3) << 4
-			}
-			b.q[k][r] = q - offset
+	for r := range R {
+		for k := range 32 {
+			b.q[r][k] = quantAt(t, quants, R, r, k) - offset
 		}
 	}
+}
+
+// quantAt returns the quant of row r and column k of a block.
+func quantAt(t Type, quants []byte, R, r, k int) int32 {
+	g, at := k/4, 4*r+k%4
+	if t == Q8_0 {
+		return int32(quants[4*R*g+at])
+	}
+	q := int32(quants[4*R*(g%4)+at] >> (g / 4 * 4) & 15)
+	switch t {
+	case Q5_0, Q5_1, Q5_K:
+		q |= int32(quants[16*R+at]>>g&1) << 4
+	case Q6_K:
+		q |= int32(quants[16*R+4*R*(g%2)+at]>>(g/2*2)&3) << 4
+	}
+	return q
 }

@@ -2,19 +2,19 @@ package tensor
 
 import (
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
 const (
-	// hotTime is how long a worker without work spins before it parks: the next
-	// token's Run then finds it awake.
-	hotTime = time.Millisecond
-	// barrierTime is how long a worker spins for the others at a barrier. One that
-	// is later than that has most likely lost its core, and spinning on would
-	// keep it from getting one.
-	barrierTime = 30 * time.Microsecond
+	// idleSpin lets the next token's Run find the workers awake.
+	idleSpin = time.Millisecond
+	// barrierSpin is short because a worker that is later has most likely lost
+	// its core, and spinning on would keep it from getting one. Less than what
+	// waking a parked worker takes would make the next barrier late again, and so on.
+	barrierSpin = 50 * time.Microsecond
 	// chunkCounters is the number of counters that successive calls of Each use in turn.
 	chunkCounters = 8
 	cacheLine     = 64
@@ -31,8 +31,10 @@ type Team struct {
 
 	f       func(*Worker) // nil asks the workers to leave
 	active  int           // workers that take part in the current Run
-	running counter       // of those but the caller, the ones still in f
-	idle    event         // advanced when running reaches zero
+	crowded atomic.Bool   // there are more workers than processors
+	spin    spins
+	running counter // of those but the caller, the ones still in f
+	idle    event   // advanced when running reaches zero
 
 	arrived counter // workers at the barrier
 	barrier event   // advanced when all have arrived
@@ -53,6 +55,9 @@ type Worker struct {
 	start event
 	seen  uint32 // value of start at the last Run
 }
+
+// spins says how long a worker spins before it parks, in nanoseconds.
+type spins struct{ idle, barrier atomic.Int64 }
 
 // counter is an atomic number alone on its cache line.
 type counter struct {
@@ -86,10 +91,19 @@ func NewTeam(workers int) *Team {
 	for i := range t.workers {
 		t.workers[i] = &Worker{ID: i, team: t}
 	}
+	t.SetSpin(idleSpin, barrierSpin)
 	for _, w := range t.workers[1:] {
 		t.launch(w)
 	}
 	return t
+}
+
+// SetSpin sets for how long workers spin before they park: between two Runs,
+// and for one another at a barrier or at the end of a Run. The first wait
+// after it may still use the old times.
+func (t *Team) SetSpin(idle, barrier time.Duration) {
+	t.spin.idle.Store(int64(idle))
+	t.spin.barrier.Store(int64(barrier))
 }
 
 // Size returns the number of workers.
@@ -121,6 +135,7 @@ func (t *Team) RunN(n int, f func(w *Worker)) {
 // prepare resets what the last Run left.
 func (t *Team) prepare(f func(*Worker)) {
 	t.f = f
+	t.crowded.Store(t.active > runtime.GOMAXPROCS(0))
 	t.aborted.Store(false)
 	t.failure.Store(nil)
 	t.arrived.Store(0)
@@ -143,7 +158,7 @@ func (t *Team) finish() {
 		if t.running.Load() == 0 {
 			break
 		}
-		t.idle.wait(seen, barrierTime)
+		t.idle.wait(seen, &t.spin.barrier, &t.crowded)
 	}
 	t.f = nil
 	if failed := t.failure.Load(); failed != nil {
@@ -201,7 +216,7 @@ func (w *Worker) loop() {
 		}
 	}()
 	for {
-		w.start.wait(w.seen, hotTime)
+		w.start.wait(w.seen, &t.spin.idle, &t.crowded)
 		w.seen++
 		if t.f == nil {
 			left = true
@@ -247,7 +262,7 @@ func (w *Worker) Barrier() {
 		t.barrier.advance()
 		return
 	}
-	t.barrier.wait(seq, barrierTime)
+	t.barrier.wait(seq, &t.spin.barrier, &t.crowded)
 	w.check()
 }
 
@@ -310,73 +325,4 @@ func (c *chunkCounter) claim(op uint32, n, grain int) int {
 func (w *Worker) Split(n, grain int) (from, to int) {
 	units := (n + grain - 1) / grain
 	return min(n, units*w.ID/w.N*grain), min(n, units*(w.ID+1)/w.N*grain)
-}
-
-// event is a number that one side advances and others wait for.
-type event struct {
-	_        [cacheLine]byte
-	seq      atomic.Uint32
-	sleepers atomic.Int32
-	parking  parking
-	_        [cacheLine]byte
-}
-
-// advance adds one and wakes all who wait.
-func (e *event) advance() {
-	e.seq.Add(1)
-	if e.sleepers.Load() > 0 {
-		e.parking.wake(&e.seq)
-	}
-}
-
-// wait returns when the number is no longer old. It spins for about the given time, then parks.
-func (e *event) wait(old uint32, spin time.Duration) {
-	const look = 32 // pauses between two looks at the clock
-	var start time.Time
-	for i := 1; e.seq.Load() == old; i++ {
-		pause()
-		if i%look != 0 {
-			continue
-		}
-		if i == look {
-			start = time.Now()
-		} else if time.Since(start) > spin {
-			break
-		}
-	}
-	if e.seq.Load() != old {
-		return
-	}
-	e.sleepers.Add(1)
-	for e.seq.Load() == old {
-		e.parking.sleep(&e.seq, old)
-	}
-	e.sleepers.Add(-1)
-}
-
-// parking lets goroutines sleep until a number changes.
-type parking struct {
-	mu   sync.Mutex
-	cond *sync.Cond
-}
-
-// sleep returns some time after seq is no longer old.
-func (p *parking) sleep(seq *atomic.Uint32, old uint32) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.cond == nil {
-		p.cond = sync.NewCond(&p.mu)
-	}
-	for seq.Load() == old {
-		p.cond.Wait()
-	}
-}
-
-// wake wakes all sleepers; seq has changed.
-func (p *parking) wake(*atomic.Uint32) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.cond != nil {
-		p.cond.Broadcast()
-	}
 }

@@ -5,6 +5,8 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"onebit/engine/tensor"
 )
@@ -12,13 +14,20 @@ import (
 // rounds keeps the stress tests short on a machine with few cores.
 const rounds = 200
 
+// eachTeam runs f with teams of 1 to 8 workers, with the usual spins, with
+// short ones, and with workers that park at almost every wait.
 func eachTeam(t *testing.T, f func(t *testing.T, team *tensor.Team)) {
 	for n := 1; n <= 8; n++ {
-		t.Run(fmt.Sprintf("workers=%d", n), func(t *testing.T) {
-			team := tensor.NewTeam(n)
-			defer team.Close()
-			f(t, team)
-		})
+		for _, spin := range []time.Duration{-1, 0, 5 * time.Microsecond} {
+			t.Run(fmt.Sprintf("workers=%d/spin=%v", n, spin), func(t *testing.T) {
+				team := tensor.NewTeam(n)
+				defer team.Close()
+				if spin >= 0 {
+					team.SetSpin(spin, spin)
+				}
+				f(t, team)
+			})
+		}
 	}
 }
 
@@ -222,23 +231,17 @@ func TestRunsOfSeveralGoroutines(t *testing.T) {
 	}
 }
 
+// TestCloseEndsTheWorkers runs in a bubble, which ends when all goroutines in it have.
 func TestCloseEndsTheWorkers(t *testing.T) {
-	before := runtime.NumGoroutine()
-	for range 20 {
-		team := tensor.NewTeam(4)
-		team.Run(func(w *tensor.Worker) { w.Barrier() })
-		team.Close()
-		team.Close()
-		if catch(func() { team.Run(func(*tensor.Worker) {}) }) == nil {
-			t.Fatal("a closed team ran")
+	synctest.Test(t, func(t *testing.T) {
+		for range 20 {
+			team := tensor.NewTeam(4)
+			team.Run(func(w *tensor.Worker) { w.Barrier() })
+			team.Close()
+			team.Close()
+			if catch(func() { team.Run(func(*tensor.Worker) {}) }) == nil {
+				t.Fatal("a closed team ran")
+			}
 		}
-	}
-	// Close waits for the workers' last statement, not for the runtime to count them out.
-	for range 1000 {
-		if runtime.NumGoroutine() <= before {
-			return
-		}
-		runtime.Gosched()
-	}
-	t.Errorf("%d goroutines, %d before", runtime.NumGoroutine(), before)
+	})
 }

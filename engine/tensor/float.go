@@ -20,7 +20,13 @@ type floatTable struct{ f32, f16, bf16 floatTiles }
 // floatTiles holds a kernel for each tile size; a nil one is a size without kernel.
 type floatTiles [largestFloatTile + 1]floatKernel
 
-const largestFloatTile = 12
+// largestFloatTile is the most tokens that one kernel takes. Of a larger batch
+// fullFloatTile tokens are cut off at a time: with so many, four panels at a
+// time fill the registers, which needs the fewest loads for a multiply-add.
+const (
+	largestFloatTile = 8
+	fullFloatTile    = 6
+)
 
 func (f *floatTable) tiles(t Type) (kernels *floatTiles, elem int) {
 	switch t {
@@ -37,25 +43,18 @@ func (f *floatTable) tiles(t Type) (kernels *floatTiles, elem int) {
 // next returns the size of the tile to cut off left tokens. It depends on left
 // alone. Which tile a token is in never changes the bits of its result.
 func (f *floatTiles) next(left int) int {
-	if f[largestFloatTile] != nil {
-		switch {
-		case left >= 24 || left >= 17 && left <= 20 || left == 12:
-			return 12
-		case left >= 21:
-			return 8
-		case left > 8:
-			return (left + 1) / 2
-		}
-		return left
-	}
 	largest := largestFloatTile
 	for f[largest] == nil {
 		largest--
 	}
-	if left > largest && left < 2*largest {
+	full := min(largest, fullFloatTile)
+	switch {
+	case left <= largest:
+		return left
+	case left < 2*full:
 		return (left + 1) / 2
 	}
-	return min(left, largest)
+	return full
 }
 
 // floatJob is one product with float weights; see floatKernel for the

@@ -42,11 +42,6 @@ func f32Tile7AVX512(c *float32, w *byte, x *float32, depth, panels, ldc, lda, st
 //go:noescape
 func f32Tile8AVX512(c *float32, w *byte, x *float32, depth, panels, ldc, lda, stride, add int)
 
-// f32Tile12AVX512 is the floatKernel for 12 tokens.
-//
-//go:noescape
-func f32Tile12AVX512(c *float32, w *byte, x *float32, depth, panels, ldc, lda, stride, add int)
-
 // f16Tile1AVX512 is the floatKernel for 1 tokens.
 //
 //go:noescape
@@ -87,11 +82,6 @@ func f16Tile7AVX512(c *float32, w *byte, x *float32, depth, panels, ldc, lda, st
 //go:noescape
 func f16Tile8AVX512(c *float32, w *byte, x *float32, depth, panels, ldc, lda, stride, add int)
 
-// f16Tile12AVX512 is the floatKernel for 12 tokens.
-//
-//go:noescape
-func f16Tile12AVX512(c *float32, w *byte, x *float32, depth, panels, ldc, lda, stride, add int)
-
 // bf16Tile1AVX512 is the floatKernel for 1 tokens.
 //
 //go:noescape
@@ -131,8 +121,3 @@ func bf16Tile7AVX512(c *float32, w *byte, x *float32, depth, panels, ldc, lda, s
 //
 //go:noescape
 func bf16Tile8AVX512(c *float32, w *byte, x *float32, depth, panels, ldc, lda, stride, add int)
-
-// bf16Tile12AVX512 is the floatKernel for 12 tokens.
-//
-//go:noescape
-func bf16Tile12AVX512(c *float32, w *byte, x *float32, depth, panels, ldc, lda, stride, add int)

@@ -2,6 +2,7 @@ package tensor_test
 
 import (
 	"fmt"
+	"runtime"
 	"testing"
 
 	"onebit/engine/tensor"
@@ -70,6 +71,38 @@ func BenchmarkFloatStrides(b *testing.B) {
 					flops := 2 * rows * cols * tokens * float64(b.N)
 					b.ReportMetric(flops/b.Elapsed().Seconds()/1e9, "GFLOP/s")
 					b.ReportMetric(0, "ns/op")
+				})
+			})
+		}
+	}
+}
+
+// BenchmarkFloatOneToken streams a matrix of float weights from memory; the
+// goal is the speed of BenchmarkReadSum.
+func BenchmarkFloatOneToken(b *testing.B) {
+	const cols = 1024
+	for _, typ := range []tensor.Type{tensor.F32, tensor.F16, tensor.BF16} {
+		for n := 1; n <= runtime.GOMAXPROCS(0); n *= 2 {
+			b.Run(fmt.Sprintf("%v/threads=%d", typ, n), func(b *testing.B) {
+				benchLevels(b, func(b *testing.B, k *tensor.Kernels) {
+					a := tensor.NewArena()
+					defer a.Close()
+					team := tensor.NewTeam(n)
+					defer team.Close()
+					_, elem, _ := typ.Block()
+					rows := streamBytes / (cols * elem)
+					m, err := k.Pack(a, typ, rows, cols, make([]byte, rows*cols*elem))
+					if err != nil {
+						b.Fatal(err)
+					}
+					act := tensor.Activations{X: a.Floats(cols), Stride: cols}
+					dst := a.Floats(m.PaddedRows())
+					b.SetBytes(int64(m.Bytes()))
+					for b.Loop() {
+						team.Run(func(w *tensor.Worker) {
+							w.Each(m.Panels(), 16, func(from, to int) { k.MatMul(dst, len(dst), m, act, 1, from, to) })
+						})
+					}
 				})
 			})
 		}

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"fmt"
 	"math"
 	"sync/atomic"
 )
@@ -37,6 +38,7 @@ type opsTable struct {
 	toBF16   func(dst []uint16, x []float32)
 	fromBF16 func(dst []float32, x []uint16)
 
+	scatter func(dst []uint16, stride int, x []float32)
 	readSum func(b []byte) uint64 // the length is a multiple of 512
 }
 
@@ -139,18 +141,10 @@ func (k *Kernels) FromBF16(dst []float32, x []uint16) { k.ops.fromBF16(dst, x[:l
 // ScatterF16 stores x in half precision, as ToF16 rounds it, at dst[0],
 // dst[stride], dst[2*stride] and so on: one lane of a panel.
 func (k *Kernels) ScatterF16(dst []uint16, stride int, x []float32) {
-	var half [128]uint16
-	for len(x) > 0 {
-		n := min(len(x), len(half))
-		k.ops.toF16(half[:n], x[:n])
-		for i, h := range half[:n] {
-			dst[i*stride] = h
-		}
-		x = x[n:]
-		if len(x) > 0 {
-			dst = dst[n*stride:]
-		}
+	if len(x) > 0 && (stride < 0 || len(dst) <= (len(x)-1)*stride) {
+		panic(fmt.Sprintf("tensor: %d elements %d apart do not fit into %d", len(x), stride, len(dst)))
 	}
+	k.ops.scatter(dst, stride, x)
 }
 
 // ArgMax returns the index of the largest element of x, the first one among

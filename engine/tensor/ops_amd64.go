@@ -70,3 +70,13 @@ func fromF16By(whole func(dst []float32, x []uint16), lanes int) func(dst []floa
 		}
 	}
 }
+
+// scatterBy completes a conversion of a multiple of 8.
+func scatterBy(whole func(dst []uint16, stride int, x []float32)) func(dst []uint16, stride int, x []float32) {
+	return func(dst []uint16, stride int, x []float32) {
+		whole(dst, stride, x)
+		if done := len(x) &^ 7; done < len(x) {
+			genericScatter(dst[done*stride:], stride, x[done:])
+		}
+	}
+}

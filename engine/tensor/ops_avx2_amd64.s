@@ -1158,6 +1158,40 @@ done:
 	VZEROUPPER
 	RET
 
+// func scatterF16AVX2(dst []uint16, stride int, x []float32)
+TEXT ·scatterF16AVX2(SB), NOSPLIT, $0-56
+	MOVQ dst_base+0(FP), DI
+	MOVQ stride+24(FP), R8
+	MOVQ x_base+32(FP), SI
+	MOVQ x_len+40(FP), CX
+	ADDQ R8, R8
+	LEAQ (R8)(R8*2), R9
+	SHRQ $3, CX
+	JEQ done
+	VBROADCASTSS largestHalf<>(SB), Y1
+	VBROADCASTSS largestHalf<>+4(SB), Y2
+loop:
+	VMOVUPS (SI), Y0
+	VMINPS Y0, Y1, Y0
+	VMAXPS Y0, Y2, Y0
+	VCVTPS2PH $0, Y0, X0
+	LEAQ (DI)(R8*4), R10
+	VPEXTRW $0, X0, (DI)
+	VPEXTRW $1, X0, (DI)(R8*1)
+	VPEXTRW $2, X0, (DI)(R8*2)
+	VPEXTRW $3, X0, (DI)(R9*1)
+	VPEXTRW $4, X0, (R10)
+	VPEXTRW $5, X0, (R10)(R8*1)
+	VPEXTRW $6, X0, (R10)(R8*2)
+	VPEXTRW $7, X0, (R10)(R9*1)
+	LEAQ (DI)(R8*8), DI
+	ADDQ $32, SI
+	DECQ CX
+	JNZ loop
+done:
+	VZEROUPPER
+	RET
+
 // func readSumAVX2(b []byte) uint64
 TEXT ·readSumAVX2(SB), NOSPLIT, $0-32
 	MOVQ b_base+0(FP), SI

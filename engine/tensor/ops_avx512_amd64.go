@@ -107,6 +107,11 @@ func toF16AVX512(dst []uint16, x []float32)
 //go:noescape
 func fromF16AVX512(dst []float32, x []uint16)
 
+// scatterF16AVX512 rounds x up to its last multiple of 8 to dst[0], dst[stride], dst[2*stride] and so on.
+//
+//go:noescape
+func scatterF16AVX512(dst []uint16, stride int, x []float32)
+
 // readSumAVX512 adds up the 64-bit words of b, whose length is a multiple of 512.
 //
 //go:noescape

@@ -28,6 +28,7 @@ func genericOpsTable() opsTable {
 		fromF16:   genericFromF16,
 		toBF16:    genericToBF16,
 		fromBF16:  genericFromBF16,
+		scatter:   genericScatter,
 		readSum:   genericReadSum,
 	}
 }
@@ -199,14 +200,16 @@ func genericDot(a, b []float32) float32 {
 // largestHalf is the largest finite half-precision number.
 const largestHalf = 65504
 
-func genericToF16(dst []uint16, x []float32) {
+func genericToF16(dst []uint16, x []float32) { genericScatter(dst, 1, x) }
+
+func genericScatter(dst []uint16, stride int, x []float32) {
 	for i, v := range x {
 		if v > largestHalf {
 			v = largestHalf
 		} else if v < -largestHalf {
 			v = -largestHalf
 		}
-		dst[i] = floatToHalf(v)
+		dst[i*stride] = floatToHalf(v)
 	}
 }
 

@@ -488,7 +488,7 @@ func TestBF16(t *testing.T) {
 
 func TestScatterF16(t *testing.T) {
 	eachLevel(t, func(t *testing.T, k *tensor.Kernels) {
-		for _, n := range []int{0, 1, 5, 128, 129, 300} {
+		for _, n := range []int{0, 1, 5, 7, 8, 9, 16, 31, 128, 300} {
 			const stride = 3
 			x := randomFloats(n, rand.New(rand.NewPCG(15, 16)))
 			want := make([]uint16, n)
@@ -501,6 +501,16 @@ func TestScatterF16(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+func TestScatterF16ChecksItsSlices(t *testing.T) {
+	eachLevel(t, func(t *testing.T, k *tensor.Kernels) {
+		x := make([]float32, 9)
+		if catch(func() { k.ScatterF16(make([]uint16, 8*5), 5, x) }) == nil {
+			t.Error("no panic with dst one short")
+		}
+		k.ScatterF16(make([]uint16, 8*5+1), 5, x)
 	})
 }
 

@@ -13,37 +13,34 @@ func floatTableFor(level Level) floatTable {
 func avx512FloatTable() floatTable {
 	return floatTable{
 		f32: floatTiles{
-			1:  f32Tile1AVX512,
-			2:  f32Tile2AVX512,
-			3:  f32Tile3AVX512,
-			4:  f32Tile4AVX512,
-			5:  f32Tile5AVX512,
-			6:  f32Tile6AVX512,
-			7:  f32Tile7AVX512,
-			8:  f32Tile8AVX512,
-			12: f32Tile12AVX512,
+			1: f32Tile1AVX512,
+			2: f32Tile2AVX512,
+			3: f32Tile3AVX512,
+			4: f32Tile4AVX512,
+			5: f32Tile5AVX512,
+			6: f32Tile6AVX512,
+			7: f32Tile7AVX512,
+			8: f32Tile8AVX512,
 		},
 		f16: floatTiles{
-			1:  f16Tile1AVX512,
-			2:  f16Tile2AVX512,
-			3:  f16Tile3AVX512,
-			4:  f16Tile4AVX512,
-			5:  f16Tile5AVX512,
-			6:  f16Tile6AVX512,
-			7:  f16Tile7AVX512,
-			8:  f16Tile8AVX512,
-			12: f16Tile12AVX512,
+			1: f16Tile1AVX512,
+			2: f16Tile2AVX512,
+			3: f16Tile3AVX512,
+			4: f16Tile4AVX512,
+			5: f16Tile5AVX512,
+			6: f16Tile6AVX512,
+			7: f16Tile7AVX512,
+			8: f16Tile8AVX512,
 		},
 		bf16: floatTiles{
-			1:  bf16Tile1AVX512,
-			2:  bf16Tile2AVX512,
-			3:  bf16Tile3AVX512,
-			4:  bf16Tile4AVX512,
-			5:  bf16Tile5AVX512,
-			6:  bf16Tile6AVX512,
-			7:  bf16Tile7AVX512,
-			8:  bf16Tile8AVX512,
-			12: bf16Tile12AVX512,
+			1: bf16Tile1AVX512,
+			2: bf16Tile2AVX512,
+			3: bf16Tile3AVX512,
+			4: bf16Tile4AVX512,
+			5: bf16Tile5AVX512,
+			6: bf16Tile6AVX512,
+			7: bf16Tile7AVX512,
+			8: bf16Tile8AVX512,
 		},
 	}
 }
@@ -107,6 +104,7 @@ func avx512OpsTable() opsTable {
 	t.dot = dotAVX512
 	t.readSum = readSumAVX512
 	t.ropeNorm = ropeNormBy(ropeNormAVX512, 8)
+	t.scatter = scatterBy(scatterF16AVX512)
 	t.toF16 = toF16By(toF16AVX512, 16)
 	t.fromF16 = fromF16By(fromF16AVX512, 16)
 	return t
@@ -132,6 +130,7 @@ func avx2OpsTable() opsTable {
 	t.dot = dotAVX2
 	t.readSum = readSumAVX2
 	t.ropeNorm = ropeNormBy(ropeNormAVX2, 4)
+	t.scatter = scatterBy(scatterF16AVX2)
 	t.toF16 = toF16By(toF16AVX2, 8)
 	t.fromF16 = fromF16By(fromF16AVX2, 8)
 	return t

@@ -23,6 +23,7 @@ func elementwise(s isa) *asm.File {
 	v.maximum()
 	v.expSum()
 	v.halves()
+	v.scatter()
 	v.readSum()
 	v.data()
 	return v.f

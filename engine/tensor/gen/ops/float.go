@@ -6,8 +6,8 @@ import (
 	"onebit/engine/tensor/gen/asm"
 )
 
-// The general registers of the float kernels. x is addressed from three
-// bases, five rows apart, so that neither 12 rows nor their stride need packing.
+// The general registers of the float kernels. x is addressed from two
+// bases, five rows apart, so that the rows need no packing.
 const (
 	regC      = "DI"  // first number of the result of this group of panels
 	regW      = "SI"  // first panel of the group
@@ -21,14 +21,14 @@ const (
 	regLda3   = "R15" // three times that
 )
 
-var regBases = []string{"R10", "R11", "R12"}
+var regBases = []string{"R10", "R11"}
 
 const (
 	rowsPerBase = 5
 	unrolledK   = 4
 	// ahead is how many bytes before their use the weights are fetched when few
 	// tokens leave the kernel waiting for memory.
-	ahead = 1024
+	ahead = 2048
 )
 
 // floatKernel emits the kernels on one type of weights.
@@ -104,9 +104,6 @@ func (g *floatKernel) group(p int) {
 	f.P("PCALIGN $32")
 	f.Label(label("four"))
 	for k := range unrolledK {
-		if g.tokens <= 2 {
-			g.prefetch(p, k)
-		}
 		g.step(p, k)
 	}
 	g.advance(unrolledK)
@@ -240,19 +237,6 @@ func (g *floatKernel) step(p, k int) {
 		g.load(i, k, w)
 		for t := range g.tokens {
 			f.P("VFMADD231PS %s, %s, %s", w, g.v(free+t), g.acc(p, t, i))
-		}
-	}
-}
-
-// prefetch asks for the lines that begin in step k of an unrolled round.
-func (g *floatKernel) prefetch(p, k int) {
-	const line = 64
-	for at := k * g.width(); at < (k+1)*g.width(); at++ {
-		if at%line != 0 {
-			continue
-		}
-		for i := range p {
-			g.f.P("PREFETCHT0 %s", g.weight(i, ahead+at))
 		}
 	}
 }

@@ -144,6 +144,25 @@ func (v *vector) halves() {
 	f.P("VZEROUPPER\nRET")
 }
 
+// scatter emits the conversion into one lane of a panel.
+func (v *vector) scatter() {
+	f := v.f
+	f.Func("scatterF16"+v.name, "(dst []uint16, stride int, x []float32)", 56,
+		"rounds x up to its last multiple of 8 to dst[0], dst[stride], dst[2*stride] and so on.")
+	f.P("MOVQ dst_base+0(FP), DI\nMOVQ stride+24(FP), R8\nMOVQ x_base+32(FP), SI\nMOVQ x_len+40(FP), CX")
+	f.P("ADDQ R8, R8\nLEAQ (R8)(R8*2), R9\nSHRQ $3, CX\nJEQ done")
+	f.P("VBROADCASTSS largestHalf<>(SB), Y1\nVBROADCASTSS largestHalf<>+4(SB), Y2")
+	f.Label("loop")
+	f.P("VMOVUPS (SI), Y0\nVMINPS Y0, Y1, Y0\nVMAXPS Y0, Y2, Y0\nVCVTPS2PH $0, Y0, X0")
+	f.P("LEAQ (DI)(R8*4), R10")
+	for i, at := range []string{"(DI)", "(DI)(R8*1)", "(DI)(R8*2)", "(DI)(R9*1)", "(R10)", "(R10)(R8*1)", "(R10)(R8*2)", "(R10)(R9*1)"} {
+		f.P("VPEXTRW $%d, X0, %s", i, at)
+	}
+	f.P("LEAQ (DI)(R8*8), DI\nADDQ $32, SI\nDECQ CX\nJNZ loop")
+	f.Label("done")
+	f.P("VZEROUPPER\nRET")
+}
+
 // readSum emits the sum of 64-bit words that measures the memory.
 func (v *vector) readSum() {
 	const step = 512

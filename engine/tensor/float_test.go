@@ -60,9 +60,9 @@ const mark = 12345
 func TestMatMulF16(t *testing.T) {
 	eachLevel(t, func(t *testing.T, k *tensor.Kernels) {
 		r := rand.New(rand.NewPCG(1, 2))
-		for _, panels := range []int{1, 2, 3, 4, 5, 7, 16} {
-			for _, depth := range []int{1, 2, 3, 4, 5, 7, 31, 64, 67} {
-				for _, tokens := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 17, 21, 24, 37} {
+		for _, panels := range []int{1, 2, 3, 4, 7, 9} {
+			for _, depth := range []int{1, 2, 3, 4, 5, 31} {
+				for _, tokens := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 17, 21} {
 					p := newProduct(k, r, panels, depth, tokens)
 					p.check(t, k)
 				}
@@ -157,4 +157,70 @@ func TestMatMulF16ChecksItsSlices(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestMatMulFloat runs the float kernels on packed matrices, whose rows are
+// not a multiple of the panel and whose batches leave every rest.
+func TestMatMulFloat(t *testing.T) {
+	eachLevel(t, func(t *testing.T, k *tensor.Kernels) {
+		for _, typ := range []tensor.Type{tensor.F32, tensor.F16, tensor.BF16} {
+			t.Run(typ.String(), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(17, 18))
+				for _, rows := range []int{1, 7, 16, 33, 100} {
+					for _, cols := range []int{1, 3, 32, 66} {
+						checkFloatMatrix(t, k, r, typ, rows, cols)
+					}
+				}
+			})
+		}
+	})
+}
+
+func checkFloatMatrix(t *testing.T, k *tensor.Kernels, r *rand.Rand, typ tensor.Type, rows, cols int) {
+	t.Helper()
+	const tokens = 29
+	_, size, _ := typ.Block()
+	raw := make([]byte, rows*cols*size)
+	if err := tensor.Quantize(typ, randomFloats(rows*cols, r), raw); err != nil {
+		t.Fatal(err)
+	}
+	w := make([]float32, rows*cols)
+	if err := tensor.Dequantize(typ, raw, w); err != nil {
+		t.Fatal(err)
+	}
+	a := tensor.NewArena()
+	defer a.Close()
+	m, err := k.Pack(a, typ, rows, cols, raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stride := cols + 3
+	x := randomFloats(tokens*stride, r)
+	run := func(from, n int) []float32 {
+		dst := make([]float32, n*m.PaddedRows())
+		k.MatMul(dst, m.PaddedRows(), m, tensor.Activations{X: x[from*stride:], Stride: stride}, n, 0, m.Panels())
+		return dst
+	}
+	one := make([][]float32, tokens)
+	for tok := range tokens {
+		one[tok] = run(tok, 1)
+		for row := range rows {
+			var want, sum float64
+			for i := range cols {
+				v := float64(w[row*cols+i]) * float64(x[tok*stride+i])
+				want += v
+				sum += math.Abs(v)
+			}
+			if got := float64(one[tok][row]); math.Abs(got-want) > 1e-6*sum {
+				t.Fatalf("%dx%d: token %d row %d is %g, want %g", rows, cols, tok, row, got, want)
+			}
+		}
+	}
+	for n := 1; n <= tokens; n++ {
+		for i, v := range run(0, n) {
+			if tok, row := i/m.PaddedRows(), i%m.PaddedRows(); math.Float32bits(v) != math.Float32bits(one[tok][row]) {
+				t.Fatalf("%dx%d, %d tokens: token %d row %d is %g, alone %g", rows, cols, n, tok, row, v, one[tok][row])
+			}
+		}
+	}
 }

@@ -401,8 +401,8 @@ func TestCPUCommand(t *testing.T) {
 		{backend.CPUConfig{Model: "m.gguf", Alias: "m", Context: 4096, Parallel: 4}, "engine|-m|m.gguf|--host|127.0.0.1|--port|7|--alias|m|-c|4096|-np|4"},
 	} {
 		got := backend.CPU(c.cfg)(7)
-		if got.Path != c.cfg.Executable || strings.Join(got.Args, "|") != c.want {
-			t.Errorf("got %q %q, want %q", got.Path, got.Args, c.want)
+		if got.Path != c.cfg.Executable || strings.Join(got.Args, "|") != c.want || !slices.Equal(got.Env, []string{"ONEBIT_LOG=warn"}) {
+			t.Errorf("got %q %q with %q, want %q", got.Path, got.Args, got.Env, c.want)
 		}
 	}
 }

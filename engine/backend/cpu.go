@@ -21,6 +21,7 @@ func CPU(cfg CPUConfig) func(port int) Command {
 		if cfg.Parallel > 0 {
 			args = append(args, "-np", strconv.Itoa(cfg.Parallel))
 		}
-		return Command{Path: cfg.Executable, Args: args}
+		// the child's warnings are wanted, its progress is told by us
+		return Command{Path: cfg.Executable, Args: args, Env: []string{"ONEBIT_LOG=warn"}}
 	}
 }

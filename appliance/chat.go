@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+
+	"onebit/appliance/config"
+	"onebit/engine"
+	"onebit/engine/backend"
+)
+
+const chatUsage = `usage: 1bit chat [-m MODEL.gguf | --url URL] [--model NAME]
+
+Talks to a model in the terminal. Without a terminal it reads one question from standard input and prints the answer.
+
+  -m FILE           start this model for the talk, on the built-in engine
+      --url URL     talk to a running server (http://127.0.0.1:8000)
+      --model NAME  the model's name in requests (none)
+  -h, --help        this text
+
+In the terminal: /system TEXT sets the system message, /reset forgets the talk, /quit ends it; Ctrl-C stops an answer.
+`
+
+// chatOptions are the command line of `1bit chat`.
+type chatOptions struct {
+	file string // start this model, or
+	url  string // talk to this server
+	name string
+}
+
+// chatConfig reads the command line.
+func chatConfig(args []string) (chatOptions, error) {
+	var o chatOptions
+	for ; len(args) > 0; args = args[2:] {
+		to := map[string]*string{"-m": &o.file, "--url": &o.url, "--model": &o.name}[args[0]]
+		switch {
+		case args[0] == "-h" || args[0] == "--help":
+			return o, errHelp
+		case to == nil:
+			return o, fmt.Errorf("unknown option %s", args[0])
+		case len(args) == 1:
+			return o, fmt.Errorf("%s needs a value", args[0])
+		}
+		*to = args[1]
+	}
+	if o.file != "" && o.url != "" {
+		return o, errors.New("-m and --url exclude each other")
+	}
+	return o, nil
+}
+
+// chat is `1bit chat`.
+func (p program) chat(ctx context.Context, args []string) int {
+	o, err := chatConfig(args)
+	if errors.Is(err, errHelp) {
+		fmt.Fprint(p.stdout, chatUsage)
+		return 0
+	}
+	if err == nil {
+		err = p.chatWith(ctx, o)
+	}
+	if err != nil {
+		return p.fail("chat", err)
+	}
+	return 0
+}
+
+// chatWith talks to a server, or to a child that lives as long as the talk.
+func (p program) chatWith(ctx context.Context, o chatOptions) error {
+	terminal := isTerminal(p.stdin) && isTerminal(p.stdout)
+	if o.file == "" {
+		if o.url == "" {
+			o.url = "http://127.0.0.1:8000"
+		}
+		remote, err := backend.NewRemote(backend.RemoteConfig{Name: "server", URL: o.url, Slots: 1})
+		if err != nil {
+			return err
+		}
+		defer remote.Close()
+		err = p.converse(ctx, remote, o.name, terminal)
+		if _, nobody := errors.AsType[*engine.UnavailableError](err); nobody {
+			err = fmt.Errorf("%w; start one with `1bit serve -m MODEL.gguf`, or give a model with -m", err)
+		}
+		return err
+	}
+	if _, _, err := backend.Route(o.file, engine.CPU); err != nil {
+		return err
+	}
+	said := &tail{}
+	child, err := cpuChild(config.Model{Path: o.file, Name: "chat", Parallel: 1}, outputs{stdout: said, stderr: said, log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	if terminal {
+		fmt.Fprintf(p.stderr, "loading %s ...\n", o.file)
+	}
+	talking, stop := context.WithCancel(ctx)
+	defer stop()
+	var group sync.WaitGroup
+	var failed error
+	group.Go(func() { failed = child.Run(talking) })
+	err = p.converse(talking, child, o.name, terminal)
+	stop()
+	group.Wait()
+	if failed != nil {
+		return fmt.Errorf("%w\n%s", failed, said)
+	}
+	return err
+}
+
+// isTerminal reports whether a person sits at the other end.
+func isTerminal(f any) bool {
+	file, ok := f.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// tail keeps the end of what a child says, for the case that it fails.
+type tail struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+// Write keeps the last 4 KiB.
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, p...)
+	if n := len(t.b) - 4<<10; n > 0 {
+		t.b = append(t.b[:0], t.b[n:]...)
+	}
+	return len(p), nil
+}
+
+// String returns it.
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(bytes.TrimSpace(t.b))
+}
+
+var _ io.Writer = (*tail)(nil)

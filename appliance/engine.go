@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"onebit/engine/runner"
+)
+
+const engineUsage = `usage: 1bit engine -m MODEL.gguf [options]
+
+The built-in engine alone: one model with llama-server's API.
+
+  -m, --model FILE           the model, a GGUF file (required)
+      --host ADDR            address to listen on (127.0.0.1)
+      --port N               port to listen on (8080; 0 takes a free one)
+  -a, --alias NAME           the model's name for clients (the file's name)
+  -c, --ctx-size N           tokens of context, shared by all slots (what the model was trained with)
+  -np, --parallel N          slots: requests that run at the same time (the engine chooses)
+  -t, --threads N            workers while tokens are generated (what suits the machine)
+  -tb, --threads-batch N     workers while a prompt is read (what suits the machine)
+  -h, --help                 this text
+`
+
+// exitLimit is how long the engine may take to end after a signal. Whoever started it may be dead and look for no
+// orphan after two seconds.
+const exitLimit = 1500 * time.Millisecond
+
+// errHelp says that help was asked for.
+var errHelp = errors.New("help was asked for")
+
+// engine is `1bit engine`.
+func (p program) engine(ctx context.Context, args []string) int {
+	cfg, err := engineConfig(args)
+	switch {
+	case errors.Is(err, errHelp):
+		fmt.Fprint(p.stdout, engineUsage)
+		return 0
+	case err == nil && cfg.Model == "":
+		fmt.Fprint(p.stderr, engineUsage)
+		return 2
+	case err == nil:
+		err = p.runEngine(ctx, cfg)
+	}
+	if err != nil {
+		return p.fail("engine", err)
+	}
+	return 0
+}
+
+func (p program) runEngine(ctx context.Context, cfg runner.Config) error {
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	done := make(chan struct{})
+	defer close(done)
+	defer context.AfterFunc(ctx, func() {
+		select {
+		case <-done:
+		case <-time.After(exitLimit):
+			os.Exit(1)
+		}
+	})()
+	var lc net.ListenConfig
+	addr := net.JoinHostPort(cfg.Host, strconv.Itoa(cfg.Port))
+	l, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return fmt.Errorf("cannot listen on %s: %w", addr, err)
+	}
+	defer l.Close()
+	cfg.Listener, cfg.Version, cfg.Log = l, version, p.log(slog.LevelInfo)
+	r, err := runner.New(cfg)
+	if err != nil {
+		return err
+	}
+	return r.Run(ctx)
+}
+
+// engineConfig reads the command line.
+func engineConfig(args []string) (runner.Config, error) {
+	c := runner.Config{Host: "127.0.0.1", Port: 8080}
+	texts := map[string]*string{"-m": &c.Model, "--model": &c.Model, "--host": &c.Host, "-a": &c.Alias, "--alias": &c.Alias}
+	numbers := map[string]*int{
+		"--port": &c.Port, "-c": &c.Context, "--ctx-size": &c.Context, "-np": &c.Parallel, "--parallel": &c.Parallel,
+		"-t": &c.Threads, "--threads": &c.Threads, "-tb": &c.BatchThreads, "--threads-batch": &c.BatchThreads,
+	}
+	for ; len(args) > 0; args = args[2:] {
+		name := args[0]
+		if name == "-h" || name == "--help" {
+			return c, errHelp
+		}
+		text, number := texts[name], numbers[name]
+		switch {
+		case text == nil && number == nil:
+			return c, fmt.Errorf("unknown option %s", name)
+		case len(args) == 1:
+			return c, fmt.Errorf("%s needs a value", name)
+		case text != nil:
+			*text = args[1]
+		default:
+			n, err := strconv.Atoi(args[1])
+			if err != nil {
+				return c, fmt.Errorf("%s: %q is not a whole number", name, args[1])
+			}
+			*number = n
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,84 @@
+// Command 1bit is the whole product: `1bit serve` answers an OpenAI-compatible API, `1bit engine` is the built-in
+// engine that it starts as a child, `1bit chat` talks in the terminal, `1bit model` obtains models.
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+const usage = `usage: 1bit COMMAND [options]
+
+  serve     serve a model over an OpenAI-compatible API
+  chat      talk to a model in the terminal
+  model     obtain models by name
+  engine    run the built-in engine alone
+  version   print the version
+
+1bit COMMAND -h says more.
+`
+
+func main() {
+	os.Exit(program{os.Stdin, os.Stdout, os.Stderr}.run(context.Background(), os.Args[1:]))
+}
+
+// program is the command with what it reads and writes.
+type program struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+}
+
+// run does what the arguments say and returns the exit status: 0 for success and for a stop by signal, 1 for a failure,
+// 2 for a command line that says too little.
+func (p program) run(ctx context.Context, args []string) int {
+	if len(args) == 0 {
+		fmt.Fprint(p.stderr, usage)
+		return 2
+	}
+	switch command, rest := args[0], args[1:]; command {
+	case "serve":
+		return p.serve(ctx, rest)
+	case "engine":
+		return p.engine(ctx, rest)
+	case "chat":
+		return p.chat(ctx, rest)
+	case "model":
+		return runModel(rest, p.stdout, p.stderr)
+	case "version", "--version":
+		return p.version()
+	case "help", "-h", "--help":
+		fmt.Fprint(p.stdout, usage)
+		return 0
+	}
+	fmt.Fprintf(p.stderr, "1bit: there is no command %q\n%s", args[0], usage)
+	return 2
+}
+
+// fail prints why a command ends.
+func (p program) fail(command string, err error) int {
+	fmt.Fprintf(p.stderr, "1bit %s: %v\n", command, err)
+	return 1
+}
+
+// log returns a log to standard error. ONEBIT_LOG sets its level: debug, info, warn or error.
+func (p program) log(level slog.Level) *slog.Logger {
+	if s := os.Getenv("ONEBIT_LOG"); s != "" {
+		_ = level.UnmarshalText([]byte(s)) // an unknown word leaves the level as it was
+	}
+	return slog.New(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: level}))
+}
+
+// untilSignal returns a context that ends with SIGINT or SIGTERM. A second signal ends the program at once.
+func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}

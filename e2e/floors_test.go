@@ -25,6 +25,8 @@ var floors = map[string]int{
 	"engine/tensor":      0,
 	"engine/gguf/synth":  1,
 	"engine/wire":        1,
+	"engine/recipe":      1,
+	"engine/plan":        1,
 	"engine/tokenizer":   1,
 	"engine/chat":        1,
 	"engine/model":       1,
@@ -34,6 +36,7 @@ var floors = map[string]int{
 	"appliance/catalog":  0,
 	"appliance/config":   0,
 	"appliance/edge":     1,
+	"appliance/doctor":   1,
 	"appliance/gateway":  2,
 	"appliance":          3,
 }

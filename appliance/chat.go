@@ -66,7 +66,7 @@ func (p program) chat(ctx context.Context, args []string) int {
 		err = p.chatWith(ctx, o)
 	}
 	if err != nil {
-		return p.fail("chat", err)
+		return p.fail("chat", errors.New(reasonOf(err)))
 	}
 	return 0
 }

@@ -32,7 +32,8 @@ func (g *Gateway) problem(w *reply, err error) *wire.Error {
 	}
 	switch {
 	case errors.Is(err, engine.ErrLost):
-		return &wire.Error{Status: http.StatusBadGateway, Type: wire.TypeServer, Code: "backend_lost", Message: err.Error()}
+		// it was sent twice already
+		return &wire.Error{Status: http.StatusBadGateway, Type: wire.TypeServer, Code: "backend_lost", Message: err.Error(), NoRetry: true}
 	case errors.Is(err, errors.ErrUnsupported):
 		return &wire.Error{Status: http.StatusNotImplemented, Type: wire.TypeUnsupported, Code: "not_implemented", NoRetry: true,
 			Message: fmt.Sprintf("%s is not available on --device %s", w.path, g.cfg.Model.Device)}

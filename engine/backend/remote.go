@@ -232,6 +232,9 @@ func lost(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err // the address is ours to know
+	}
 	return fmt.Errorf("%w: %w", engine.ErrLost, err)
 }
 

@@ -1,0 +1,107 @@
+package main_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	main "onebit/appliance"
+	"onebit/engine/backendtest"
+)
+
+// turn is one message of a request.
+type turn struct{ Role, Content string }
+
+// server is a stand-in that remembers what it was asked.
+type server struct {
+	*httptest.Server
+	mu    sync.Mutex
+	asked [][]turn
+	names []string
+}
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	s := &server{}
+	standin := &backendtest.Standin{Model: "m"}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		if r.URL.Path == "/v1/chat/completions" {
+			var req struct {
+				Model    string
+				Messages []turn
+				Stream   bool
+			}
+			if err := json.Unmarshal(body, &req); err != nil || !req.Stream {
+				t.Errorf("request %s: %v", body, err)
+			}
+			s.mu.Lock()
+			s.asked, s.names = append(s.asked, req.Messages), append(s.names, req.Model)
+			s.mu.Unlock()
+			// the last message tells the stand-in what to do
+			if word, ok := strings.CutPrefix(req.Messages[len(req.Messages)-1].Content, "standin "); ok {
+				body = bytes.Replace(body, []byte("{"), []byte(`{"standin":"`+word+`",`), 1)
+			}
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		standin.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func TestChatPiped(t *testing.T) {
+	for _, c := range []struct {
+		name, in, out, err string
+		status             int
+	}{
+		{"a question", "What is the capital\nof France?\n", "The capital of France is Paris.\n", "", 0},
+		{"nothing", " \n", "", "1bit chat: there is no question on standard input\n", 1},
+		{"refused", "standin refuse", "", "1bit chat: no such thing\n", 1},
+		{"broken off", "standin cut", "The capital\n", "1bit chat: the backend went away", 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newServer(t)
+			var stdout, stderr bytes.Buffer
+			status := main.Run(t.Context(), strings.NewReader(c.in), &stdout, &stderr, "chat", "--url", s.URL+"/v1", "--model", "x")
+			if status != c.status || stdout.String() != c.out || !strings.HasPrefix(stderr.String(), c.err) {
+				t.Errorf("status %d, stdout %q, stderr %q", status, stdout.String(), stderr.String())
+			}
+			if c.name == "a question" {
+				want := [][]turn{{{"user", "What is the capital\nof France?"}}}
+				if diff := cmp.Diff(want, s.asked); diff != "" || s.names[0] != "x" {
+					t.Errorf("names %q (-want +got)\n%s", s.names, diff)
+				}
+			}
+		})
+	}
+}
+
+func TestChatWithAModel(t *testing.T) {
+	for as, want := range map[string]string{"standin": "", "broken": "1bit chat: the cpu backend did not become ready: it ended: exit status 1\n"} {
+		t.Run(as, func(t *testing.T) {
+			t.Setenv(stage, as) // for the child
+			var stdout, stderr bytes.Buffer
+			status := main.Run(t.Context(), strings.NewReader("hi"), &stdout, &stderr, "chat", "-m", model(t))
+			if as == "standin" {
+				if status != 0 || stdout.String() != "The capital of France is Paris.\n" || stderr.Len() != 0 {
+					t.Errorf("status %d, stdout %q, stderr %q", status, stdout.String(), stderr.String())
+				}
+				return
+			}
+			if status != 1 || !strings.HasPrefix(stderr.String(), want) || !strings.Contains(stderr.String(), "the model is damaged") {
+				t.Errorf("status %d, stderr %q", status, stderr.String())
+			}
+		})
+	}
+}

@@ -1,0 +1,117 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	main "onebit/appliance"
+	"onebit/engine/backendtest"
+)
+
+// The test binary is the program too: a copy of it that finds the variable set behaves as 1bit, except that the engine
+// is replaced by what the variable says, since these tests have no model.
+const stage = "ONEBIT_APPLIANCE_TEST"
+
+func TestMain(m *testing.M) {
+	if as := os.Getenv(stage); as != "" {
+		if len(os.Args) > 1 && os.Args[1] == "engine" {
+			os.Exit(standin(as, os.Args[2:]))
+		}
+		os.Exit(main.Run(context.Background(), os.Stdin, os.Stdout, os.Stderr, os.Args[1:]...))
+	}
+	os.Exit(m.Run())
+}
+
+// standin is an engine without a model. It says how it was started and serves, or fails as told.
+func standin(as string, args []string) int {
+	fmt.Fprintln(os.Stderr, "stand-in:", strings.Join(args, " "))
+	values := map[string]string{}
+	for i := 0; i+1 < len(args); i += 2 {
+		values[args[i]] = args[i+1]
+	}
+	if as == "broken" {
+		fmt.Fprintln(os.Stderr, "stand-in: the model is damaged")
+		return 1
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(values["--host"], values["--port"]))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	server := &backendtest.Standin{Model: "child", Exit: os.Exit}
+	err = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if as == "loading" && r.URL.Path == "/health" {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			return
+		}
+		server.ServeHTTP(w, r)
+	}))
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+// model makes a file that passes for a model with everybody but an engine.
+func model(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tiny.gguf")
+	if err := os.WriteFile(path, []byte("GGUF"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestCommandLine(t *testing.T) {
+	file := model(t)
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	port := fmt.Sprint(busy.Addr().(*net.TCPAddr).Port)
+	missing := filepath.Join(t.TempDir(), "missing.gguf")
+	for _, c := range []struct {
+		name           string
+		args           []string
+		status         int
+		stdout, stderr string // the beginnings
+	}{
+		{"nothing", nil, 2, "", "usage: 1bit COMMAND"},
+		{"unknown", []string{"conjure"}, 2, "", `1bit: there is no command "conjure"`},
+		{"help", []string{"-h"}, 0, "usage: 1bit COMMAND", ""},
+		{"version", []string{"version"}, 0, "1bit dev\n", ""},
+		{"serve without a model", []string{"serve"}, 2, "", "usage: 1bit serve -m"},
+		{"serve help", []string{"serve", "-h"}, 0, "usage: 1bit serve -m", ""},
+		{"serve, unknown option", []string{"serve", "--nonsense", "1"}, 1, "", "1bit serve: unknown option --nonsense\n"},
+		{"serve, a missing file", []string{"serve", "-m", missing}, 1, "", "1bit serve: the model \"" + missing + "\" cannot be read: no such file"},
+		{"serve, checks come before the port", []string{"serve", "-m", missing, "--port", port}, 1, "", "1bit serve: the model"},
+		{"serve, a directory", []string{"serve", "-m", t.TempDir()}, 1, "", "1bit serve: the model"},
+		{"serve, port taken", []string{"serve", "-m", file, "--port", port}, 1, "", "1bit serve: cannot listen on 127.0.0.1:" + port + ": "},
+		{"engine without a model", []string{"engine"}, 2, "", "usage: 1bit engine"},
+		{"engine help", []string{"engine", "--help"}, 0, "usage: 1bit engine", ""},
+		{"engine, no value", []string{"engine", "-m"}, 1, "", "1bit engine: -m needs a value\n"},
+		{"engine, no number", []string{"engine", "-m", file, "-np", "many"}, 1, "", "1bit engine: -np: \"many\" is not a whole number\n"},
+		{"engine, port taken", []string{"engine", "-m", file, "--port", port}, 1, "", "1bit engine: cannot listen on 127.0.0.1:" + port + ": "},
+		{"chat help", []string{"chat", "-h"}, 0, "usage: 1bit chat", ""},
+		{"chat, both", []string{"chat", "-m", file, "--url", "http://a"}, 1, "", "1bit chat: -m and --url exclude each other\n"},
+		{"chat, a missing file", []string{"chat", "-m", missing}, 1, "", "1bit chat: the model"},
+		{"chat, nobody there", []string{"chat", "--url", "http://127.0.0.1:1"}, 1, "", "1bit chat: no server answers on http://127.0.0.1:1: "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			status := main.Run(t.Context(), strings.NewReader("hi"), &stdout, &stderr, c.args...)
+			if status != c.status || !strings.HasPrefix(stdout.String(), c.stdout) || !strings.HasPrefix(stderr.String(), c.stderr) {
+				t.Errorf("status %d, want %d\nstdout %q, want %q\nstderr %q, want %q", status, c.status, stdout.String(), c.stdout, stderr.String(), c.stderr)
+			}
+			if (c.stdout == "") != (stdout.Len() == 0) {
+				t.Errorf("stdout %q", stdout.String())
+			}
+		})
+	}
+}

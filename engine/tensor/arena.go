@@ -7,10 +7,10 @@ import (
 )
 
 const (
-	arenaAlign = 64
-	hugePage   = 2 << 20
-	firstSlab  = 256 << 10
-	largestRun = 64 << 20 // size of the largest slab that small requests share
+	arenaAlign  = 64
+	hugePage    = 2 << 20
+	firstSlab   = 256 << 10
+	largestSlab = 64 << 20 // that small requests share
 )
 
 // Arena hands out zeroed memory outside the Go heap, in huge pages where the
@@ -48,19 +48,28 @@ func (a *Arena) Bytes(n int) []byte {
 	if a.closed {
 		panic("tensor: use of a closed arena")
 	}
-	size := (n + arenaAlign - 1) &^ (arenaAlign - 1)
-	if size > len(a.free) {
-		a.grow(size)
-	}
-	b := a.free[:n:size]
-	a.free = a.free[size:]
-	a.used += int64(size)
-	return b
+	b := a.take((n + arenaAlign - 1) &^ (arenaAlign - 1))
+	a.used += int64(len(b))
+	return b[:n]
 }
 
-// grow makes free at least size bytes long. The rest of the old slab is lost,
-// unless the new mapping is for one large request and leaves less than that.
-func (a *Arena) grow(size int) {
+// take cuts size bytes off the rest of the last slab, or off a new slab. Of two
+// rests the larger is kept.
+func (a *Arena) take(size int) []byte {
+	if size <= len(a.free) {
+		b := a.free[:size:size]
+		a.free = a.free[size:]
+		return b
+	}
+	whole := a.mapMore(size)
+	if rest := whole[size:]; len(rest) > len(a.free) {
+		a.free = rest
+	}
+	return whole[:size:size]
+}
+
+// mapMore maps a slab of at least size bytes.
+func (a *Arena) mapMore(size int) []byte {
 	n := max(a.next, size)
 	if n >= hugePage {
 		n = (n + hugePage - 1) &^ (hugePage - 1)
@@ -71,8 +80,8 @@ func (a *Arena) grow(size int) {
 	}
 	a.slabs = append(a.slabs, slab{whole})
 	a.mapped += int64(n)
-	a.next = min(max(a.next*2, hugePage), largestRun)
-	a.free = usable
+	a.next = min(max(a.next*2, hugePage), largestSlab)
+	return usable
 }
 
 // Floats returns n zeroed float32s aligned to 64 bytes; see Bytes.

@@ -14,7 +14,7 @@ func mapSlab(n int) (whole, usable []byte, err error) {
 	}
 	// The address is not Go memory, so the collector does not mind how it was made.
 	whole = unsafe.Slice(*(**byte)(unsafe.Pointer(&addr)), n)
-	return whole, whole, nil
+	return whole, alignTo(whole, arenaAlign, n), nil
 }
 
 func unmapSlab(whole []byte) {

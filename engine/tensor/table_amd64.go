@@ -1,5 +1,7 @@
 package tensor
 
+//go:generate go run ./gen/ops
+
 func floatTableFor(level Level) floatTable {
 	switch level {
 	case AVX512:

@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,7 +40,7 @@ type Team struct {
 	arrived counter // workers at the barrier
 	barrier event   // advanced when all have arrived
 	aborted atomic.Bool
-	failure atomic.Pointer[failure]
+	failure atomic.Pointer[WorkerPanic]
 
 	chunks [chunkCounters]chunkCounter
 }
@@ -74,8 +75,17 @@ type chunkCounter struct {
 	_ [cacheLine - 8]byte
 }
 
-// failure is the first panic of a Run.
-type failure struct{ value any }
+// WorkerPanic is what Run panics with after a panic in a worker.
+type WorkerPanic struct {
+	Worker int    // ID of the worker
+	Value  any    // what it panicked with
+	Stack  []byte // where, as runtime/debug.Stack prints it
+}
+
+// Error returns all of it.
+func (p *WorkerPanic) Error() string {
+	return fmt.Sprintf("tensor: worker %d panicked: %v\n\n%s", p.Worker, p.Value, p.Stack)
+}
 
 // leave is what the other workers panic with once one has failed.
 type leave struct{}
@@ -109,10 +119,11 @@ func (t *Team) SetSpin(idle, barrier time.Duration) {
 // Size returns the number of workers.
 func (t *Team) Size() int { return len(t.workers) }
 
-// Run calls f once in every worker and returns when all calls have. Workers
-// must call Barrier and Each in the same order. When f panics in a worker, the others leave at
-// their next Barrier or Each, and Run panics with the first value; the team
-// stays usable. Runs of several goroutines follow one another. f must not call Run.
+// Run calls f once in every worker and returns when all calls have. The workers
+// must call Barrier and Each in the same order. When f panics in a worker, the
+// others leave at their next Barrier or Each, and Run panics with a
+// *WorkerPanic of the first; the team stays usable. Runs of several goroutines
+// follow one another. f must not call Run.
 func (t *Team) Run(f func(w *Worker)) { t.RunN(len(t.workers), f) }
 
 // RunN is Run with the first n workers alone; n is cut to the team's size.
@@ -162,7 +173,7 @@ func (t *Team) finish() {
 	}
 	t.f = nil
 	if failed := t.failure.Load(); failed != nil {
-		panic(failed.value)
+		panic(failed)
 	}
 }
 
@@ -178,20 +189,21 @@ func (t *Team) call(w *Worker) {
 			return
 		}
 		// A nil value means that f called runtime.Goexit, as a failing test does.
+		// In worker 0 that ends the caller of Run and is no panic.
 		if value == nil && w.ID != 0 {
-			value = "tensor: a worker called runtime.Goexit"
+			value = "runtime.Goexit was called"
 		}
-		t.abort(value)
+		if value != nil {
+			t.failure.CompareAndSwap(nil, &WorkerPanic{w.ID, value, debug.Stack()})
+		}
+		t.abort()
 	}()
 	t.f(w)
 	returned = true
 }
 
 // abort makes every worker leave.
-func (t *Team) abort(value any) {
-	if value != nil {
-		t.failure.CompareAndSwap(nil, &failure{value})
-	}
+func (t *Team) abort() {
 	t.aborted.Store(true)
 	t.barrier.advance()
 }

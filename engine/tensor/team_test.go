@@ -3,6 +3,7 @@ package tensor_test
 import (
 	"fmt"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -169,7 +170,8 @@ func TestPanicReachesTheCaller(t *testing.T) {
 					w.Barrier()
 				})
 			})
-			if value != round {
+			p, ok := value.(*tensor.WorkerPanic)
+			if !ok || p.Value != round || p.Worker != culprit || !strings.Contains(p.Error(), "team_test.go") {
 				t.Fatalf("round %d: caught %v", round, value)
 			}
 			var n atomic.Int32

@@ -80,7 +80,7 @@ func (s *Server) Serve(ctx context.Context) error {
 	var group sync.WaitGroup
 	group.Go(func() { failed <- server.Serve(s.listener) })
 	defer group.Wait()
-	defer server.Close()
+	defer func() { _ = server.Close() }() // nothing is left to do about what it says
 	select {
 	case err := <-failed:
 		return fmt.Errorf("serving on %s: %w", s.listener.Addr(), err)

@@ -41,7 +41,7 @@ func TestEventsDoNotAllocate(t *testing.T) {
 			t.Fatal(err)
 		}
 		return testing.AllocsPerRun(20, func() {
-			r, err := http.NewRequestWithContext(t.Context(), "POST", "/v1/chat/completions", io.NopCloser(strings.NewReader(body("", true))))
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/chat/completions", io.NopCloser(strings.NewReader(body("", true))))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -68,7 +68,7 @@ func BenchmarkRelayedEvent(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	r, err := http.NewRequestWithContext(b.Context(), "POST", "/v1/chat/completions", strings.NewReader(body("", true)))
+	r, err := http.NewRequestWithContext(b.Context(), http.MethodPost, "/v1/chat/completions", strings.NewReader(body("", true)))
 	if err != nil {
 		b.Fatal(err)
 	}

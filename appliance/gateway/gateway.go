@@ -130,7 +130,7 @@ func dispatch(h handler, methods []string, w *reply, r *http.Request) error {
 
 // gone reports whether a request ended because its client left.
 func gone(ctx context.Context, err error) bool {
-	return ctx.Err() != nil && context.Cause(ctx) == context.Canceled && errors.Is(err, context.Canceled)
+	return ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled) && errors.Is(err, context.Canceled)
 }
 
 // unsupported answers a route that exists and that no device of this version has.

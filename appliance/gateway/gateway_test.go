@@ -436,7 +436,7 @@ func TestClientGone(t *testing.T) {
 				s := standin(t, child, nil)
 				ctx, cancel := context.WithCancel(t.Context())
 				if c.word == "endless" {
-					req, err := http.NewRequestWithContext(ctx, "POST", "http://127.0.0.1/v1/chat/completions", strings.NewReader(body(c.word, true)))
+					req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1/v1/chat/completions", strings.NewReader(body(c.word, true)))
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -550,7 +550,7 @@ func TestRequestID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := standin(t, &backendtest.Standin{}, nil)
 		for given, kept := range map[string]bool{"abc-123": true, "": false, "a b": false, strings.Repeat("x", 200): false, "ü": false} {
-			req, err := http.NewRequestWithContext(t.Context(), "GET", "http://127.0.0.1/health", nil)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1/health", nil)
 			if err != nil {
 				t.Fatal(err)
 			}

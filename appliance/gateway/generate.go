@@ -105,10 +105,11 @@ func (g *Gateway) attempt(ctx context.Context, req *engine.Request, emit func(en
 		})
 		// unavailable: it went down between the two calls, and has not seen the request
 		_, unavailable := errors.AsType[*engine.UnavailableError](err)
-		if emitted || ctx.Err() != nil || !(unavailable || errors.Is(err, engine.ErrLost)) {
-			return usage, err
+		again := unavailable || errors.Is(err, engine.ErrLost)
+		if again {
+			lost++
 		}
-		if lost++; lost == 2 {
+		if emitted || ctx.Err() != nil || !again || lost == 2 {
 			return usage, err
 		}
 	}

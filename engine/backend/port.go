@@ -9,7 +9,8 @@ import (
 
 // freePort returns a loopback port that nobody listens on at the moment.
 func freePort() (int, error) {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	var lc net.ListenConfig
+	l, err := lc.Listen(context.Background(), "tcp4", "127.0.0.1:0")
 	if err != nil {
 		return 0, err
 	}

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"context"
 	"io"
 	"os"
 	"os/exec"
@@ -28,7 +29,7 @@ type command struct{ cmd *exec.Cmd }
 
 // launch starts a program. The calling thread must live as long as the process is wanted.
 func launch(c Command, stdout, stderr io.Writer) (process, error) {
-	cmd := exec.Command(c.Path, c.Args...)
+	cmd := exec.CommandContext(context.Background(), c.Path, c.Args...) // it is ended by Terminate and Kill
 	cmd.Env = environment(os.Environ(), c.Env)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.WaitDelay = 2 * time.Second // for writers that are no file, when a grandchild holds the pipe

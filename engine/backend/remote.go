@@ -214,7 +214,7 @@ func (r *Remote) generate(ctx context.Context, req *engine.Request, emit func(en
 	for err == nil {
 		err = s.step()
 	}
-	if err == errDone {
+	if errors.Is(err, errDone) {
 		drain(res.Body)
 		return s.usage, nil
 	}
@@ -293,10 +293,10 @@ var errDone = errors.New("done")
 // step takes one event.
 func (s *stream) step() error {
 	e, err := s.events.Next()
-	if err == io.EOF && s.finished && (s.counted || !s.wantUsage) {
+	if errors.Is(err, io.EOF) && s.finished && (s.counted || !s.wantUsage) {
 		return errDone // the mark is missing and nothing else
 	}
-	if err == io.EOF {
+	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	if err != nil {
@@ -354,7 +354,7 @@ func statusIn(object []byte) int {
 func drain(body io.ReadCloser) {
 	timer := time.AfterFunc(50*time.Millisecond, func() { body.Close() })
 	defer timer.Stop()
-	io.Copy(io.Discard, io.LimitReader(body, 1<<16))
+	_, _ = io.Copy(io.Discard, io.LimitReader(body, 1<<16)) // a failure costs the connection, no more
 }
 
 // Relay sends a request of another route on as it is: method, path, query, content type and body. The answer's body

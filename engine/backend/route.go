@@ -55,7 +55,7 @@ func first4(path string) (string, error) {
 	defer f.Close()
 	var b [4]byte
 	n, err := io.ReadFull(f, b[:])
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return "", err
 	}
 	return string(b[:n]), nil

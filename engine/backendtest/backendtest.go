@@ -156,7 +156,7 @@ func emitFails(t *testing.T, s Subject) {
 		calls++
 		return mine
 	})
-	if err != mine || calls != 1 {
+	if !errors.Is(err, mine) || calls != 1 {
 		t.Errorf("%d calls and %v, want one and emit's own error", calls, err)
 	}
 }

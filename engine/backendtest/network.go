@@ -32,9 +32,9 @@ func (n *Network) Serve(handler http.Handler) (stop func()) {
 			group.Done()
 		}
 	}}
-	group.Go(func() { server.Serve(n) })
+	group.Go(func() { _ = server.Serve(n) }) // it ends by Close only
 	return func() {
-		server.Close()
+		_ = server.Close() // a network in memory has nothing to say
 		group.Wait()
 	}
 }

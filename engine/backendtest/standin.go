@@ -132,7 +132,7 @@ func (s *Standin) generate(w http.ResponseWriter, r *http.Request) {
 	refuse := func(status int, object string) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
-		io.WriteString(w, `{"error":`+object+`}`)
+		fmt.Fprint(w, `{"error":`, object, `}`)
 	}
 	switch a.Word {
 	case "refuse":
@@ -169,14 +169,14 @@ func (s *Standin) whole(w http.ResponseWriter, a asked) {
 		text = strings.Replace(text, "Paris", "\xe2\x82", 1)
 	case "cut", "cut_event", "die_after":
 		w.Header().Set("Content-Length", fmt.Sprint(len(text)))
-		io.WriteString(w, text[:20])
-		http.NewResponseController(w).Flush()
+		fmt.Fprint(w, text[:20])
+		_ = http.NewResponseController(w).Flush() // the connection ends here anyway
 		if a.Word == "die_after" {
 			s.exit()
 		}
 		panic(http.ErrAbortHandler)
 	}
-	io.WriteString(w, text)
+	fmt.Fprint(w, text)
 }
 
 func (s *Standin) stream(w http.ResponseWriter, r *http.Request, a asked) {

@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"encoding/json"
+	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -37,7 +38,7 @@ func TestReadHead(t *testing.T) {
 		t.Errorf("got %+v, %v", h, err)
 	}
 	for _, bad := range []string{"", "x", "[]", `"a"`, "{", `{"a"`, `{"a":}`, `{"a":1 "b":2}`, `{"a":1}x`, `{,"a":1}`, `{"a":{"b":1}`, `{"a":"b}`} {
-		if _, err := wire.ReadHead([]byte(bad)); err != wire.ErrMalformed {
+		if _, err := wire.ReadHead([]byte(bad)); !errors.Is(err, wire.ErrMalformed) {
 			t.Errorf("ReadHead(%q) = %v, want ErrMalformed", bad, err)
 		}
 	}

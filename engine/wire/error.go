@@ -111,18 +111,18 @@ func (e *Error) read(body []byte) {
 	m = newMembers(object)
 	for m.next() {
 		s, isText := text(m.value)
-		switch key := string(m.key); {
-		case key == "message" || key == "detail":
+		switch key := string(m.key); key {
+		case "message", "detail":
 			if isText && s != "" {
 				e.Message = s
 			}
-		case key == "type":
+		case "type":
 			if isText && s != "" {
 				e.Type = s
 			}
-		case key == "param":
+		case "param":
 			e.Param = s
-		case key == "code":
+		case "code":
 			e.Code = s // a number repeats the status, and SDKs expect text
 		default:
 			e.extra = append(e.extra, ',')

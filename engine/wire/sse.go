@@ -43,13 +43,13 @@ func (r *EventReader) Next() (Event, error) {
 	for {
 		line, err := r.line()
 		if err != nil {
-			whole := err == io.EOF && len(line) == 0
+			whole := errors.Is(err, io.EOF) && len(line) == 0
 			r.field(line, &name, &seen)
 			e := Event{Name: name, Data: clean(r.data)}
 			if seen && len(r.data) > 0 && (whole || e.Done()) {
 				return e, nil // the next call meets the end again
 			}
-			if err == io.EOF && (seen || len(line) > 0) {
+			if errors.Is(err, io.EOF) && (seen || len(line) > 0) {
 				err = io.ErrUnexpectedEOF
 			}
 			return Event{}, err
@@ -94,9 +94,9 @@ func (r *EventReader) field(line []byte, name *string, seen *bool) {
 // line returns the next line without its end. With an error it returns what there was of an unended line.
 func (r *EventReader) line() ([]byte, error) {
 	line, err := r.r.ReadSlice('\n')
-	if err == bufio.ErrBufferFull {
+	if errors.Is(err, bufio.ErrBufferFull) {
 		r.long = r.long[:0]
-		for err == bufio.ErrBufferFull {
+		for errors.Is(err, bufio.ErrBufferFull) {
 			r.long = append(r.long, line...)
 			if len(r.long) > MaxEvent {
 				return nil, ErrEventTooLong

@@ -57,7 +57,7 @@ func TestEventReader(t *testing.T) {
 				"by bytes":  iotest.OneByteReader(strings.NewReader(c.stream)),
 			} {
 				got, err := read(r)
-				if diff := cmp.Diff(c.want, got); diff != "" || err != c.err {
+				if diff := cmp.Diff(c.want, got); diff != "" || !errors.Is(err, c.err) {
 					t.Errorf("%s: end %v, want %v; events (-want +got):\n%s", how, err, c.err, diff)
 				}
 			}
@@ -68,7 +68,7 @@ func TestEventReader(t *testing.T) {
 func TestEventReaderPassesOnFailures(t *testing.T) {
 	broken := errors.New("broken")
 	got, err := read(io.MultiReader(strings.NewReader("data: a\n\ndata: b\n"), iotest.ErrReader(broken)))
-	if err != broken || len(got) != 1 {
+	if !errors.Is(err, broken) || len(got) != 1 {
 		t.Errorf("got %q and %v, want one event and the reader's error", got, err)
 	}
 }
@@ -82,7 +82,7 @@ func TestEventReaderBoundsAnEvent(t *testing.T) {
 	for name, piece := range map[string]string{"one line": "xxxxxxxx", "many lines": "data: xxxxxxxxxxxxxxxxx\n"} {
 		t.Run(name, func(t *testing.T) {
 			_, err := wire.NewEventReader(io.MultiReader(strings.NewReader("data: "), endless(piece))).Next()
-			if err != wire.ErrEventTooLong {
+			if !errors.Is(err, wire.ErrEventTooLong) {
 				t.Errorf("got %v, want ErrEventTooLong", err)
 			}
 		})
@@ -131,7 +131,7 @@ func FuzzSSE(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		whole, errWhole := read(bytes.NewReader(stream))
 		cut, errCut := read(iotest.OneByteReader(bytes.NewReader(stream)))
-		if diff := cmp.Diff(whole, cut); diff != "" || errWhole != errCut {
+		if diff := cmp.Diff(whole, cut); diff != "" || !errors.Is(errWhole, errCut) {
 			t.Fatalf("reading by bytes differs: %v and %v, (-whole +cut)\n%s", errWhole, errCut, diff)
 		}
 		var again []byte
@@ -143,7 +143,7 @@ func FuzzSSE(f *testing.F) {
 			again = wire.AppendEvent(again, []byte(data))
 		}
 		got, err := read(bytes.NewReader(again))
-		if err != io.EOF || !cmp.Equal(got, append([]string{}, want...)) {
+		if !errors.Is(err, io.EOF) || !cmp.Equal(got, append([]string{}, want...)) {
 			t.Fatalf("written again it reads %q (%v), want %q", got, err, want)
 		}
 	})

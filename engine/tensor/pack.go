@@ -129,11 +129,12 @@ func (p panelPacker) legacy(halves int, fifth bool) {
 				store16(d, 2*(p.R+r), load16(s, 2))
 			}
 			q := unsafe.Add(d, 2*halves*p.R+4*r)
+			if fifth {
+				store32(q, 0, spreadFifth(load32(s, at-4)))
+				q = unsafe.Add(q, 4*p.R)
+			}
 			for j := range 4 {
 				store32(q, 4*p.R*j, load32(s, at+4*j))
-			}
-			if fifth {
-				store32(q, 4*p.R*4, spreadFifth(load32(s, at-4)))
 			}
 		}
 	}
@@ -172,12 +173,13 @@ func (p panelPacker) q45k(fifth bool) {
 				store8(blocks, sub*block+p.R+r, uint8(low>>(8*sub)))
 			}
 			q := unsafe.Add(blocks, 2*p.R+4*r)
+			if fifth {
+				p.fifths(q, block, s)
+				q = unsafe.Add(q, 4*p.R)
+			}
 			for sub := 0; sub < 8; sub += 2 {
 				p.nibbles(unsafe.Add(q, sub*block), unsafe.Add(s, at+16*sub), 0)
 				p.nibbles(unsafe.Add(q, (sub+1)*block), unsafe.Add(s, at+16*sub), 4)
-			}
-			if fifth {
-				p.fifths(unsafe.Add(q, 16*p.R), block, s)
 			}
 		}
 	}
@@ -231,8 +233,8 @@ func (p panelPacker) q6k() {
 				store8(d, p.R+r, load8(s, 193+2*sub))
 				half, run := sub/4, sub%4
 				q := unsafe.Add(d, 2*p.R+4*r)
-				p.nibbles(q, unsafe.Add(s, half*64+run%2*32), uint(run/2*4))
-				p.upper(unsafe.Add(q, 16*p.R), unsafe.Add(s, 128+half*32), uint(2*run))
+				p.upper(q, unsafe.Add(s, 128+half*32), uint(2*run))
+				p.nibbles(unsafe.Add(q, 8*p.R), unsafe.Add(s, half*64+run%2*32), uint(run/2*4))
 			}
 		}
 	}

@@ -146,15 +146,23 @@ func (b *genericBlock) decode(t Type, R int, head, w []byte) {
 	case Q4_1, Q5_1:
 		quants = w[4*R:]
 	}
+	upper := quants
+	switch t {
+	case Q5_0, Q5_1, Q5_K:
+		quants = quants[4*R:]
+	case Q6_K:
+		quants = quants[8*R:]
+	}
 	for r := range R {
 		for k := range 32 {
-			b.q[r][k] = quantAt(t, quants, R, r, k) - offset
+			b.q[r][k] = quantAt(t, upper, quants, R, r, k) - offset
 		}
 	}
 }
 
-// quantAt returns the quant of row r and column k of a block.
-func quantAt(t Type, quants []byte, R, r, k int) int32 {
+// quantAt returns the quant of row r and column k of a block, whose nibbles or
+// bytes are in quants and further bits in upper.
+func quantAt(t Type, upper, quants []byte, R, r, k int) int32 {
 	g, at := k/4, 4*r+k%4
 	if t == Q8_0 {
 		return int32(quants[4*R*g+at])
@@ -162,9 +170,9 @@ func quantAt(t Type, quants []byte, R, r, k int) int32 {
 	q := int32(quants[4*R*(g%4)+at] >> (g / 4 * 4) & 15)
 	switch t {
 	case Q5_0, Q5_1, Q5_K:
-		q |= int32(quants[16*R+at]>>g&1) << 4
+		q |= int32(upper[at]>>g&1) << 4
 	case Q6_K:
-		q |= int32(quants[16*R+4*R*(g%2)+at]>>(g/2*2)&3) << 4
+		q |= int32(upper[4*R*(g%2)+at]>>(g/2*2)&3) << 4
 	}
 	return q
 }

@@ -77,11 +77,6 @@ func (k kernel2) write() {
 			}
 		}
 	})
-	if k.n == 1 {
-		for i := 0; i < k.block(R); i += 64 {
-			k.P("PREFETCHT0 %d(SI)", ahead+i)
-		}
-	}
 	switch k.bits {
 	case 6:
 		k.half(0)
@@ -168,7 +163,7 @@ func (k kernel2) nibble(g int) {
 // fives computes the sums of 5-bit weights.
 func (k kernel2) fives() {
 	k.start(actOff16, 0)
-	k.P("VMOVDQU %d(SI), Y%d", k.quants(8)+4*32, other2)
+	k.P("VMOVDQU %d(SI), Y%d", k.upper(8), other2)
 	for g := range 8 {
 		k.nibble(g)
 		from := product2
@@ -215,7 +210,7 @@ func (k kernel2) half(h int) {
 	for i := range 4 {
 		g := 4*h + i
 		k.nibble(g)
-		k.P("VMOVDQU %d(SI), Y%d", k.quants(R)+16*R+4*R*(g%2), product2)
+		k.P("VMOVDQU %d(SI), Y%d", k.upper(R)+4*R*(g%2), product2)
 		k.shift(4-g/2*2, product2, product2)
 		k.P("VPAND Y%d, Y%d, Y%d", other2, product2, product2)
 		k.P("VPOR Y%d, Y%d, Y%d", product2, weights2, weights2)

@@ -17,7 +17,6 @@ type kernel512 struct {
 const (
 	mask512  = 31 // the low four bits of a byte
 	upper512 = 30 // the fifth bit, or the fifth and sixth
-	ahead    = 2048
 )
 
 func avx512(base string) error {
@@ -46,11 +45,6 @@ func (k kernel512) write() {
 			k.P("VPXORD Z%d, Z%d, Z%d", t, t, t)
 		}
 	})
-	if k.n == 1 {
-		for i := 0; i < k.block(R); i += 64 {
-			k.P("PREFETCHT0 %d(SI)", ahead+i)
-		}
-	}
 	if k.bits == 6 {
 		k.half(0)
 		k.half(1)
@@ -111,7 +105,7 @@ func (k kernel512) nibbles() {
 	lo, hi, bit := k.temp, k.temp+1, k.temp+2
 	fifth := k.temp + 3
 	if k.bits == 5 {
-		k.P("VMOVDQU64 %d(SI), Z%d", k.quants(R)+16*R, fifth)
+		k.P("VMOVDQU64 %d(SI), Z%d", k.upper(R), fifth)
 	}
 	for j := range 4 {
 		if k.bits == 4 { // two pairs of temporaries in turn
@@ -155,7 +149,7 @@ func (k kernel512) half(h int) {
 			k.P("VPSRLW $4, Z%d, Z%d", w, w)
 		}
 		k.P("VPANDD Z%d, Z%d, Z%d", mask512, w, w)
-		k.P("VMOVDQU64 %d(SI), Z%d", k.quants(R)+16*R+64*(g%2), up)
+		k.P("VMOVDQU64 %d(SI), Z%d", k.upper(R)+64*(g%2), up)
 		switch g / 2 {
 		case 0:
 			k.P("VPSLLW $4, Z%d, Z%d", up, up)

@@ -44,19 +44,24 @@ var formats = []format{
 	{"Q6K", 6, true, false, actOffA},
 }
 
-// quants returns the byte offset of the quants in a block of R rows.
-func (f format) quants(R int) int {
-	if f.low || f.bits == 6 {
-		if f.super || f.bits == 6 {
-			return 2 * R
-		}
+// upper returns the byte offset of the bits above the fourth, in a block of R rows.
+func (f format) upper(R int) int {
+	if f.low && !f.super {
 		return 4 * R
 	}
 	return 2 * R
 }
 
+// quants returns the byte offset of the nibbles, or of whole 8-bit quants.
+func (f format) quants(R int) int {
+	if f.bits == 8 {
+		return f.upper(R)
+	}
+	return f.upper(R) + 4*R*(f.bits-4)
+}
+
 // block returns the bytes of a block of R rows.
-func (f format) block(R int) int { return f.quants(R) + 4*R*f.bits }
+func (f format) block(R int) int { return f.upper(R) + 4*R*f.bits }
 
 // head returns the bytes of a header of R rows.
 func (f format) head(R int) int {

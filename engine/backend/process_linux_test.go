@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,6 +24,9 @@ import (
 	"onebit/engine"
 	"onebit/engine/backend"
 	"onebit/engine/backendtest"
+	"onebit/engine/gguf/synth"
+	"onebit/engine/runner"
+	"onebit/engine/tensor"
 )
 
 // role names what a copy of this test binary does instead of testing.
@@ -46,6 +50,8 @@ func TestMain(m *testing.M) {
 		fatal(parent())
 	case "broken":
 		os.Exit(7)
+	case "engine":
+		fatal(builtIn(os.Args))
 	}
 	os.Exit(m.Run())
 }
@@ -53,6 +59,30 @@ func TestMain(m *testing.M) {
 func fatal(err error) {
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)
+}
+
+// builtIn is what 1bit does with the command line that CPU makes.
+func builtIn(args []string) error {
+	var model, alias, port string
+	for i, name := range args[:len(args)-1] {
+		switch name {
+		case "-m":
+			model = args[i+1]
+		case "--alias":
+			alias = args[i+1]
+		case "--port":
+			port = args[i+1]
+		}
+	}
+	l, err := net.Listen("tcp4", "127.0.0.1:"+port)
+	if err != nil {
+		return err
+	}
+	r, err := runner.New(runner.Config{Model: model, Alias: alias, Parallel: 2, Context: 1024, Listener: l})
+	if err != nil {
+		return err
+	}
+	return r.Run(context.Background())
 }
 
 func standin(port string) error {
@@ -71,8 +101,12 @@ func own(as string) func(port int) backend.Command {
 }
 
 func newChild(as string, stdout io.Writer) (*backend.Child, error) {
+	return childOf(own(as), stdout)
+}
+
+func childOf(command func(port int) backend.Command, stdout io.Writer) (*backend.Child, error) {
 	return backend.NewChild(backend.ChildConfig{
-		Name: "cpu", Slots: 2, Command: own(as), Stdout: stdout, Log: slog.New(slog.DiscardHandler),
+		Name: "cpu", Slots: 2, Command: command, Stdout: stdout, Log: slog.New(slog.DiscardHandler),
 		Limits: backend.Limits{Poll: 20 * time.Millisecond, PauseMin: 20 * time.Millisecond, Stop: time.Second},
 	})
 }
@@ -99,6 +133,13 @@ func start(t *testing.T, as string, stdout io.Writer) *backend.Child {
 	if err != nil {
 		t.Fatal(err)
 	}
+	keep(t, c)
+	return c
+}
+
+// keep runs a child until the test ends and waits until it is ready.
+func keep(t *testing.T, c *backend.Child) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -113,7 +154,6 @@ func start(t *testing.T, as string, stdout io.Writer) *backend.Child {
 	if err := c.Ready(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return c
 }
 
 // pid asks the stand-in which process it is.
@@ -138,6 +178,36 @@ func pid(t *testing.T, c *backend.Child) int {
 func TestChildConforms(t *testing.T) {
 	backendtest.Run(t, func(t *testing.T) backendtest.Subject {
 		return backendtest.Subject{Backend: start(t, "standin", nil), Good: `{}`, Bad: `{"standin":"refuse"}`, Long: `{"standin":"endless"}`}
+	})
+}
+
+// TestBuiltInEngineConforms holds our own engine, in a process of its own and with a tiny model of random weights, to
+// what every backend promises.
+func TestBuiltInEngineConforms(t *testing.T) {
+	backendtest.Run(t, func(t *testing.T) backendtest.Subject {
+		file, err := synth.Bytes(synth.Tiny("llama", tensor.Q8_0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "tiny.gguf")
+		if err := os.WriteFile(path, file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		command := backend.CPU(backend.CPUConfig{Executable: os.Args[0], Model: path, Alias: "tiny"})
+		c, err := childOf(func(port int) backend.Command {
+			cmd := command(port)
+			cmd.Env = append(cmd.Env, role+"=engine")
+			return cmd
+		}, os.Stderr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keep(t, c)
+		if info := c.Info(); info.Context != 512 || len(info.Meta) == 0 {
+			t.Errorf("info %+v", info)
+		}
+		const ask = `{"messages":[{"role":"user","content":"hi"}],"ignore_eos":true,`
+		return backendtest.Subject{Backend: c, Good: ask + `"max_tokens":12}`, Bad: `{"messages":[]}`, Long: ask + `"max_tokens":400}`}
 	})
 }
 

@@ -4,30 +4,23 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 
+	"onebit/engine/chat"
 	"onebit/engine/wire"
 )
 
 // conversation is a chat request, read and rendered.
 type conversation struct {
 	set       settings
-	prompt    string // rendered, with marks
-	mark      string // stands in control tokens' names that are mere text, or ""
+	parts     []chat.Part // the rendered prompt
 	ids       []int32
-	tools     bool // tool calls are to be found in the answer
-	reasoning bool // thinking is to be split off
-}
-
-// text returns the rendered prompt without marks.
-func (c *conversation) text() string {
-	if c.mark == "" {
-		return c.prompt
-	}
-	return strings.ReplaceAll(c.prompt, c.mark, "")
+	tools     []string // whose calls are to be found in the answer
+	reasoning bool     // thinking is to be split off
 }
 
 // chat answers /v1/chat/completions.
@@ -67,7 +60,7 @@ func (s *service) countChat(w http.ResponseWriter, r *http.Request) *problem {
 // readChat reads a chat request and renders its prompt.
 func (s *service) readChat(ctx context.Context, body []byte) (*conversation, *problem) {
 	if s.parts.Template == nil {
-		return nil, badBody("the model has no chat template; use /v1/completions")
+		return nil, badBody("this model cannot chat, only complete text: %s", s.parts.NoTemplate)
 	}
 	if _, err := wire.ParseChat(body); err != nil {
 		return nil, fromWire(err)
@@ -79,22 +72,54 @@ func (s *service) readChat(ctx context.Context, body []byte) (*conversation, *pr
 	c := &conversation{set: readSettings(f, s.vocab)}
 	readChatProbs(f, &c.set)
 	c.reasoning = c.set.reasoning != "none"
-	in := TemplateInput{AddGenerationPrompt: f.boolean("add_generation_prompt", true), Kwargs: readKwargs(f)}
-	in.Tools = readTools(f)
-	c.tools = in.Tools != nil && f.boolean("parse_tool_calls", true)
-	messages, p := readMessages(f.raw["messages"])
-	if p != nil {
-		f.fail(p)
+	c.set.shown = s.markers
+	in := chat.Input{
+		Messages: f.raw["messages"], Tools: readTools(f), Kwargs: readKwargs(f),
+		AddGenerationPrompt: f.boolean("add_generation_prompt", true), Protect: s.vocab.controlsIn(body),
 	}
+	if f.boolean("parse_tool_calls", true) {
+		c.tools = toolNames(in.Tools)
+	}
+	messages := checkMessages(f)
 	prefill := readPrefill(f, messages)
 	if f.problem != nil {
 		return nil, f.problem
 	}
-	if p := s.render(ctx, c, in, messages, prefill); p != nil {
-		return nil, p
+	if prefill {
+		in.Messages, in.AddGenerationPrompt = markEnd(messages), false
 	}
-	c.ids = s.encodePrompt(c)
+	parts, err := s.parts.Template.Parts(ctx, in)
+	if err != nil {
+		return nil, fromTemplate(err)
+	}
+	if prefill {
+		cut := false
+		if parts, cut = cutAtEnd(parts); !cut {
+			return nil, invalid("messages", "the model's chat template cannot continue an assistant message")
+		}
+	}
+	c.parts = parts
+	c.ids = s.encodePrompt(parts)
 	return c, nil
+}
+
+// fromTemplate turns what the chat template says into a problem. All of it is
+// deterministic, so none of it asks for another try.
+func fromTemplate(err error) *problem {
+	if e, ok := errors.AsType[*chat.InputError](err); ok {
+		return invalid(e.Field, "%s", e.Reason)
+	}
+	return invalid("messages", "%v", err)
+}
+
+// encodePrompt turns the rendered prompt into tokens. A template that writes the
+// first token itself does not get a second one.
+func (s *service) encodePrompt(parts []chat.Part) []int32 {
+	if i := s.parts.Info; i.AddsBOS && i.BOS != "" && len(parts) > 0 && !parts[0].Plain {
+		parts = slices.Clone(parts)
+		parts[0].Text = strings.TrimPrefix(parts[0].Text, i.BOS)
+	}
+	return s.vocab.encodeParts(parts)
 }
 
 // readChatProbs reads OpenAI's fields for log-probabilities.
@@ -184,6 +209,21 @@ func toolName(tool json.RawMessage) string {
 	return t.Function.Name
 }
 
+// toolNames returns the names in an array of tools.
+func toolNames(tools json.RawMessage) []string {
+	var list []json.RawMessage
+	if tools == nil || json.Unmarshal(tools, &list) != nil {
+		return nil
+	}
+	var names []string
+	for _, t := range list {
+		if name := toolName(t); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 func asBytes(list []json.RawMessage) [][]byte {
 	out := make([][]byte, len(list))
 	for i, raw := range list {
@@ -194,53 +234,15 @@ func asBytes(list []json.RawMessage) [][]byte {
 
 // readPrefill reports whether the answer continues the last message, which is
 // the assistant's.
-func readPrefill(f *fields, messages []message) bool {
-	last := messages[max(0, len(messages)-1):]
-	prefill := len(last) == 1 && last[0].role == "assistant"
-	if f.has("continue_final_message") && jsonKind(f.raw["continue_final_message"]) == "boolean" {
-		prefill = prefill && f.boolean("continue_final_message", true)
+func readPrefill(f *fields, messages []map[string]json.RawMessage) bool {
+	if len(messages) == 0 || role(messages[len(messages)-1]) != "assistant" {
+		return false
 	}
-	if prefill && last[0].has("tool_calls") {
+	if f.has("continue_final_message") && jsonKind(f.raw["continue_final_message"]) == "boolean" && !f.boolean("continue_final_message", true) {
+		return false
+	}
+	if calls, ok := messages[len(messages)-1]["tool_calls"]; ok && jsonKind(calls) != "null" {
 		f.fail(invalid(fmt.Sprintf("messages[%d]", len(messages)-1), "an assistant message with tool calls cannot be continued"))
 	}
-	return prefill
-}
-
-// render fills in c.prompt and c.mark.
-func (s *service) render(ctx context.Context, c *conversation, in TemplateInput, messages []message, prefill bool) *problem {
-	mark := unusedMark(messages, in.Tools)
-	if s.disarmMessages(messages, mark) {
-		c.mark = mark
-	}
-	end := ""
-	if prefill {
-		end = mark + mark
-		last := &messages[len(messages)-1]
-		last.setText(last.text() + end)
-		in.AddGenerationPrompt = false
-	}
-	in.Messages = encodeMessages(messages)
-	prompt, err := s.parts.Template.Render(ctx, in)
-	if err != nil {
-		return invalid("messages", "the model's chat template refuses them: %v", err)
-	}
-	if prefill {
-		at := strings.LastIndex(prompt, end)
-		if at < 0 {
-			return invalid("messages", "the model's chat template cannot continue an assistant message")
-		}
-		prompt = prompt[:at]
-	}
-	c.prompt = prompt
-	return nil
-}
-
-// encodePrompt turns the rendered prompt into tokens. A template that writes the
-// first token itself does not get a second one.
-func (s *service) encodePrompt(c *conversation) []int32 {
-	prompt := c.prompt
-	if i := s.parts.Info; i.AddsBOS && i.BOS != "" {
-		prompt = strings.TrimPrefix(prompt, i.BOS)
-	}
-	return s.vocab.encodeMarked(prompt, c.mark)
+	return true
 }

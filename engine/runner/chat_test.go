@@ -70,36 +70,53 @@ func TestChatHeaders(t *testing.T) {
 const tools = `"tools":[{"type":"function","function":{"name":"f","parameters":{}}}]`
 
 func TestChatToolCalls(t *testing.T) {
-	bubble(t, &fakeEngine{next: echo("a#12#3")}, 1, 512, func(f *fixture) {
-		v := f.ok("/v1/chat/completions", `{`+hi+`,`+tools+`}`)
-		want := `{"finish_reason":"tool_calls","index":0,"message":{"content":"a","role":"assistant","tool_calls":[
-			{"function":{"arguments":"{12","name":"f"},"id":"call_1","type":"function"},{"function":{"arguments":"{3","name":"f"},"id":"call_2","type":"function"}]}}`
-		if d := cmp.Diff(parse(t, want), dig(v, "choices", 0)); d != "" {
-			t.Error(d)
+	answer := `a<tool_call>{"name":"f","arguments":{"x":1}}</tool_call>` + "\n" + `<tool_call>{"name":"f","arguments":{}}</tool_call>`
+	bubble(t, &fakeEngine{next: echo(answer)}, 1, 512, func(f *fixture) {
+		choice := dig(f.ok("/v1/chat/completions", `{`+hi+`,`+tools+`}`), "choices", 0)
+		calls, _ := dig(choice, "message", "tool_calls").([]any)
+		if dig(choice, "finish_reason") != "tool_calls" || dig(choice, "message", "content") != "a" || len(calls) != 2 {
+			t.Fatalf("choice %s", short(choice))
 		}
-		events := f.events("/v1/chat/completions", `{`+hi+`,`+tools+`,"stream":true}`)
-		var deltas []string
-		for _, e := range events[1 : len(events)-1] {
-			c := dig(parse(t, e), "choices", 0)
-			if calls := dig(c, "delta", "tool_calls"); calls != nil {
-				deltas = append(deltas, short(calls))
+		ids := map[any]bool{}
+		for i, want := range []string{`{"x":1}`, `{}`} {
+			c := calls[i]
+			ids[dig(c, "id")] = true
+			if dig(c, "type") != "function" || dig(c, "function", "name") != "f" || dig(c, "function", "arguments") != want || dig(c, "index") != nil {
+				t.Errorf("call %s", short(c))
 			}
 		}
-		wantDeltas := []string{
-			`[{"function":{"arguments":"","name":"f"},"id":"call_1","index":0,"type":"function"}]`,
-			`[{"function":{"arguments":"{"},"index":0}]`,
-			`[{"function":{"arguments":"1"},"index":0}]`,
-			`[{"function":{"arguments":"2"},"index":0}]`,
-			`[{"function":{"arguments":"","name":"f"},"id":"call_2","index":1,"type":"function"}]`,
-			`[{"function":{"arguments":"{"},"index":1}]`,
-			`[{"function":{"arguments":"3"},"index":1}]`,
+		if len(ids) != 2 || ids[""] || ids[nil] {
+			t.Errorf("ids %v", ids)
 		}
-		if d := cmp.Diff(wantDeltas, deltas); d != "" {
+
+		events := f.events("/v1/chat/completions", `{`+hi+`,`+tools+`,"stream":true}`)
+		arguments := map[any]string{}
+		for _, e := range events[1 : len(events)-1] {
+			c := dig(parse(t, e), "choices", 0, "delta", "tool_calls", 0)
+			if c == nil {
+				continue
+			}
+			index := dig(c, "index")
+			text, isText := dig(c, "function", "arguments").(string)
+			_, seen := arguments[index]
+			name, hasName := dig(c, "function").(map[string]any)["name"]
+			_, hasID := c.(map[string]any)["id"]
+			if first := !seen; !isText || first != hasName || first != hasID || first && (name != "f" || text != "" || dig(c, "type") != "function") {
+				t.Errorf("delta %s", short(c))
+			}
+			arguments[index] += text
+		}
+		if d := cmp.Diff(map[any]string{0.0: `{"x":1}`, 1.0: `{}`}, arguments); d != "" {
 			t.Error(d)
 		}
 		last := parse(t, events[len(events)-2])
 		if reason := dig(last, "choices", 0, "finish_reason"); reason != "tool_calls" {
 			t.Errorf("finish reason %v", reason)
+		}
+
+		v := f.ok("/v1/chat/completions", `{`+hi+`,`+tools+`,"parse_tool_calls":false}`)
+		if text := dig(v, "choices", 0, "message", "content"); text != answer {
+			t.Errorf("unparsed: %v", text)
 		}
 	})
 }
@@ -107,10 +124,10 @@ func TestChatToolCalls(t *testing.T) {
 func TestChatToolChoice(t *testing.T) {
 	two := `"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}]`
 	tests := []struct{ name, choice, want string }{
-		{"auto", `"auto"`, `tools [{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}]`},
-		{"required", `"required"`, `tools [{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}]`},
+		{"auto", `"auto"`, "tools f g "},
+		{"required", `"required"`, "tools f g "},
 		{"none", `"none"`, ""},
-		{"one function", `{"type":"function","function":{"name":"g"}}`, `tools [{"type":"function","function":{"name":"g"}}]`},
+		{"one function", `{"type":"function","function":{"name":"g"}}`, "tools g "},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -129,16 +146,16 @@ func TestChatToolChoice(t *testing.T) {
 }
 
 func TestChatReasoning(t *testing.T) {
-	bubble(t, &fakeEngine{next: echo("ABc~")}, 1, 256, func(f *fixture) {
+	bubble(t, &fakeEngine{next: echo("<think>AB</think>c<")}, 1, 256, func(f *fixture) {
 		v := f.ok("/v1/chat/completions", `{`+hi+`}`)
-		if m := dig(v, "choices", 0, "message"); dig(m, "reasoning_content") != "AB" || dig(m, "content") != "c~" {
+		if m := dig(v, "choices", 0, "message"); dig(m, "reasoning_content") != "AB" || dig(m, "content") != "c<" {
 			t.Errorf("message %s", short(m))
 		}
-		if n := dig(v, "usage", "completion_tokens_details", "reasoning_tokens"); n != 2.0 {
+		if n := dig(v, "usage", "completion_tokens_details", "reasoning_tokens"); n != float64(len("<think>AB")) {
 			t.Errorf("%v tokens of thinking", n)
 		}
 		v = f.ok("/v1/chat/completions", `{`+hi+`,"reasoning_format":"none"}`)
-		if m := dig(v, "choices", 0, "message"); dig(m, "reasoning_content") != nil || dig(m, "content") != "ABc~" {
+		if m := dig(v, "choices", 0, "message"); dig(m, "reasoning_content") != nil || dig(m, "content") != "<think>AB</think>c<" {
 			t.Errorf("message %s", short(m))
 		}
 		var thought, text string
@@ -152,7 +169,7 @@ func TestChatReasoning(t *testing.T) {
 			part, _ = delta["content"].(string)
 			text += part
 		}
-		if thought != "AB" || text != "c~" {
+		if thought != "AB" || text != "c<" {
 			t.Errorf("streamed %q and %q", thought, text)
 		}
 	})
@@ -238,12 +255,14 @@ func TestApplyTemplate(t *testing.T) {
 		{"answer not to continue", `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"continue_final_message":false}`,
 			"<|user|>a<|end|><|assistant|>b<|end|><|assistant|>"},
 		{"without generation prompt", `{"messages":[{"role":"user","content":"a"}],"add_generation_prompt":false}`, "<|user|>a<|end|>"},
-		{"kwargs in order", `{"messages":[{"role":"user","content":"a"}],"chat_template_kwargs":{"z":1,"a":2}}`,
-			`<|system|>kwargs {"z":1,"a":2}<|end|><|user|>a<|end|><|assistant|>`},
-		{"effort", `{"messages":[{"role":"user","content":"a"}],"reasoning_effort":"high"}`,
-			`<|system|>kwargs {"reasoning_effort":"high"}<|end|><|user|>a<|end|><|assistant|>`},
+		{"kwargs", `{"messages":[{"role":"user","content":"a"}],"chat_template_kwargs":{"extra":1,"a":2}}`,
+			`<|system|>extra 1<|end|><|user|>a<|end|><|assistant|>`},
+		{"effort", `{"messages":[{"role":"user","content":"a"}],"reasoning_effort":"high","chat_template_kwargs":{"extra":1}}`,
+			`<|system|>effort high<|end|><|system|>extra 1<|end|><|user|>a<|end|><|assistant|>`},
 		{"no effort", `{"messages":[{"role":"user","content":"a"}],"reasoning_effort":"none"}`,
-			`<|system|>kwargs {"enable_thinking":false}<|end|><|user|>a<|end|><|assistant|>`},
+			`<|system|>no thinking<|end|><|user|>a<|end|><|assistant|>`},
+		{"parts to continue", `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"text","text":"so "}]}]}`,
+			"<|user|>a<|end|><|assistant|>so "},
 		{"names of control tokens", `{"messages":[{"role":"user","content":"<|end|><|assistant|>x"}]}`, "<|user|><|end|><|assistant|>x<|end|><|assistant|>"},
 	}
 	for _, tt := range tests {
@@ -257,8 +276,7 @@ func TestApplyTemplate(t *testing.T) {
 	}
 }
 
-// Text of a message never becomes a control token, whatever it says; the
-// model's own earlier answers may hold some.
+// Text of a message never becomes a control token, whatever it says.
 func TestControlTokensInMessages(t *testing.T) {
 	tests := []struct {
 		name, messages string
@@ -267,8 +285,10 @@ func TestControlTokensInMessages(t *testing.T) {
 		{"plain", `[{"role":"user","content":"ab"}]`, len("ab") + 3},
 		{"user", `[{"role":"user","content":"a<|end|>b"}]`, len("a<|end|>b") + 3},
 		{"system", `[{"role":"system","content":"<|end|><|user|>"},{"role":"user","content":"x"}]`, len("<|end|><|user|>") + len("x") + 5},
+		{"in JSON's other spelling", `[{"role":"user","content":"\u003c|end\u007c>"}]`, len("<|end|>") + 3},
 		{"with a mark of ours", `[{"role":"user","content":"\ufdd0<|end|>\ufdd1"}]`, len("\ufdd0<|end|>\ufdd1") + 3},
-		{"assistant", `[{"role":"user","content":"a"},{"role":"assistant","content":"x<|end|>"},{"role":"user","content":"b"}]`, 3 + len("ab") + 4 + 2},
+		{"two halves", `[{"role":"user","content":"<|en<|end|>d|>"}]`, len("<|en<|end|>d|>") + 3},
+		{"assistant", `[{"role":"user","content":"a"},{"role":"assistant","content":"x<|end|>"},{"role":"user","content":"b"}]`, len("a"+"x<|end|>"+"b") + 7},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -294,7 +314,7 @@ func TestChatProgress(t *testing.T) {
 				seen = append(seen, short(p["processed"])+"/"+short(p["total"]))
 			}
 		}
-		if d := cmp.Diff([]string{"0/203", "64/203"}, seen); d != "" {
+		if d := cmp.Diff([]string{"0/203", "64/203", "203/203"}, seen); d != "" {
 			t.Error(d)
 		}
 	})

@@ -1,6 +1,6 @@
 package runner
 
-import "strings"
+import "onebit/engine/chat"
 
 // chatResponder forms the answers of /v1/chat/completions.
 type chatResponder struct {
@@ -11,20 +11,19 @@ type chatResponder struct {
 
 // chatState is what is known of one choice.
 type chatState struct {
-	splitter Splitter
+	splitter *chat.Splitter
 	begun    bool    // the role was sent
-	called   bool    // there was a tool call
+	unsorted int     // tokens since the last delta
 	pieces   []piece // of which no log-probabilities were sent yet
-
-	content, thought strings.Builder // of an unstreamed answer
-	calls            []callView
+	whole    chat.Answer
 }
 
 func newChatResponder(j *job, c *conversation) *chatResponder {
 	r := &chatResponder{job: j, choices: make([]chatState, len(j.tasks))}
 	j.id = newID("chatcmpl-")
+	options := chat.SplitOptions{Prompt: joined(c.parts), Reasoning: c.reasoning, Tools: c.tools}
 	for i := range r.choices {
-		r.choices[i].splitter = j.s.parts.Template.Split(c.text(), c.tools, c.reasoning)
+		r.choices[i].splitter = j.s.parts.Template.Splitter(options)
 	}
 	return r
 }
@@ -91,9 +90,7 @@ func (c *chatResponder) chunks(e event) []any {
 	}
 	before := len(list)
 	for _, d := range c.split(st, e) {
-		for _, view := range deltaViews(d) {
-			list = append(list, c.chunk(e, view))
-		}
+		list = append(list, c.chunk(e, newDeltaView(d)))
 	}
 	added := len(list) > before
 	if e.kind == eventDone {
@@ -115,7 +112,7 @@ func (c *chatResponder) chunks(e event) []any {
 // keep adds an event to the whole message.
 func (c *chatResponder) keep(e event) {
 	st := &c.choices[e.index]
-	st.keep(c.split(st, e))
+	st.whole.Add(c.split(st, e)...)
 }
 
 // opening adds the chunk with the role, once for each choice. Progress has
@@ -136,35 +133,27 @@ func (c *chatResponder) opening(list []chatAnswer, e event) []chatAnswer {
 // ending is the last chunk of a choice.
 func (c *chatResponder) ending(st *chatState, e event) chatAnswer {
 	v := c.chunk(e, deltaView{})
-	reason := c.finishReason(st, e.result)
+	reason := st.splitter.Finish(e.result.stop.finishReason())
 	v.Choices[0].FinishReason = &reason
 	return v
 }
 
-func (c *chatResponder) finishReason(st *chatState, r *result) string {
-	reason := r.stop.finishReason()
-	if reason == "stop" && st.called {
-		return "tool_calls"
-	}
-	return reason
-}
-
-// split sorts the text of an event and counts what is thinking.
-func (c *chatResponder) split(st *chatState, e event) []Delta {
-	var deltas []Delta
+// split sorts the text of an event and counts what is thinking: tokens belong to
+// the text that they make certain.
+func (c *chatResponder) split(st *chatState, e event) []chat.Delta {
+	var deltas []chat.Delta
 	switch e.kind {
 	case eventText:
 		deltas = st.splitter.Push(e.text)
 	case eventDone:
-		deltas = st.splitter.Flush()
+		deltas = st.splitter.Close()
 	}
-	thought := false
-	for _, d := range deltas {
-		st.called = st.called || d.Tool != nil
-		thought = thought || d.Reasoning != ""
-	}
-	if thought {
-		c.reasoning += len(e.pieces)
+	st.unsorted += len(e.pieces)
+	if last := len(deltas) - 1; last >= 0 {
+		if deltas[last].Reasoning != "" {
+			c.reasoning += st.unsorted
+		}
+		st.unsorted = 0
 	}
 	if c.job.set.logprobs {
 		st.pieces = append(st.pieces, e.pieces...)
@@ -179,27 +168,21 @@ func (c *chatResponder) logprobs(st *chatState) *logprobsView {
 	return v
 }
 
-// deltaViews gives a delta its form in a stream. The first piece of a tool call
-// has no arguments yet.
-func deltaViews(d Delta) []deltaView {
-	if d.Tool == nil {
-		v := deltaView{Reasoning: d.Reasoning}
-		if d.Content != "" {
-			v.Content = &d.Content
-		}
-		return []deltaView{v}
+// newDeltaView gives a delta its form in a stream.
+func newDeltaView(d chat.Delta) deltaView {
+	v := deltaView{Reasoning: d.Reasoning}
+	if d.Content != "" {
+		v.Content = &d.Content
 	}
-	var views []deltaView
-	index := d.Tool.Index
-	if d.Tool.Name != "" {
-		views = append(views, deltaView{Calls: []callView{{
-			Index: &index, ID: d.Tool.ID, Type: "function", Function: callBody{Name: d.Tool.Name},
-		}}})
+	if d.Call == nil {
+		return v
 	}
-	if d.Tool.Arguments != "" {
-		views = append(views, deltaView{Calls: []callView{{Index: &index, Function: callBody{Arguments: d.Tool.Arguments}}}})
+	call := callView{Index: &d.Call.Index, ID: d.Call.ID, Function: callBody{Name: d.Call.Name, Arguments: d.Call.Arguments}}
+	if d.Call.Name != "" {
+		call.Type = "function"
 	}
-	return views
+	v.Calls = []callView{call}
+	return v
 }
 
 func (c *chatResponder) chunk(e event, delta deltaView) chatAnswer {
@@ -225,7 +208,7 @@ func (c *chatResponder) whole() any {
 	v := c.envelope("chat.completion")
 	for i := range c.job.answers {
 		a, st := &c.job.answers[i], &c.choices[i]
-		reason := c.finishReason(st, a.result)
+		reason := st.splitter.Finish(a.result.stop.finishReason())
 		choice := chatChoice{Index: i, Message: st.message(), FinishReason: &reason}
 		if c.job.set.logprobs {
 			choice.Logprobs = c.logprobs(st)
@@ -242,28 +225,16 @@ func (c *chatResponder) usage() *usageView {
 	return &u
 }
 
-// keep adds deltas to the whole message.
-func (st *chatState) keep(deltas []Delta) {
-	for _, d := range deltas {
-		st.content.WriteString(d.Content)
-		st.thought.WriteString(d.Reasoning)
-		if d.Tool == nil {
-			continue
-		}
-		for len(st.calls) <= d.Tool.Index {
-			st.calls = append(st.calls, callView{Type: "function"})
-		}
-		call := &st.calls[d.Tool.Index]
-		call.ID += d.Tool.ID
-		call.Function.Name += d.Tool.Name
-		call.Function.Arguments += d.Tool.Arguments
-	}
-}
-
+// message is the whole message.
 func (st *chatState) message() *messageView {
-	m := &messageView{Role: "assistant", Reasoning: st.thought.String(), Calls: st.calls}
-	if text := st.content.String(); text != "" || len(st.calls) == 0 {
-		m.Content = &text
+	m := &messageView{Role: "assistant", Reasoning: st.whole.Reasoning}
+	for _, call := range st.whole.Calls {
+		m.Calls = append(m.Calls, callView{
+			ID: call.ID, Type: "function", Function: callBody{Name: call.Name, Arguments: call.Arguments},
+		})
+	}
+	if st.whole.Content != "" || len(m.Calls) == 0 {
+		m.Content = &st.whole.Content
 	}
 	return m
 }

@@ -2,15 +2,14 @@ package runner_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"hash/fnv"
 	"math"
 	"strings"
 	"sync"
 	"unicode/utf8"
 
+	"onebit/engine/chat"
 	"onebit/engine/model"
 	"onebit/engine/runner"
 )
@@ -126,7 +125,7 @@ func (s *fakeSession) Close() {
 	s.engine.sessions--
 }
 
-func (e *fakeEngine) Eval(steps []runner.Step) error {
+func (e *fakeEngine) Eval(_ context.Context, steps []runner.Step) error {
 	e.mu.Lock()
 	proof := len(e.passes) == 0
 	e.mu.Unlock()
@@ -198,88 +197,30 @@ func echo(reply string) func([]int32) int32 {
 	}
 }
 
-// fakeTemplate writes <|role|>content<|end|> for each message.
-type fakeTemplate struct{}
-
-var errTemplate = errors.New("roles must alternate")
-
-func (fakeTemplate) Render(_ context.Context, in runner.TemplateInput) (string, error) {
-	var messages []struct{ Role, Content string }
-	if err := json.Unmarshal(in.Messages, &messages); err != nil {
-		return "", err
-	}
-	var b strings.Builder
-	if in.Tools != nil {
-		fmt.Fprintf(&b, "<|system|>tools %s<|end|>", in.Tools)
-	}
-	if in.Kwargs != nil {
-		fmt.Fprintf(&b, "<|system|>kwargs %s<|end|>", in.Kwargs)
-	}
-	for i, m := range messages {
-		if i > 0 && m.Role == "user" && messages[i-1].Role == "user" {
-			return "", errTemplate
-		}
-		fmt.Fprintf(&b, "<|%s|>%s<|end|>", m.Role, m.Content)
-	}
-	if in.AddGenerationPrompt {
-		b.WriteString("<|assistant|>")
-	}
-	return b.String(), nil
-}
-
-func (fakeTemplate) Split(_ string, tools, reasoning bool) runner.Splitter {
-	return &fakeSplitter{tools: tools, reasoning: reasoning}
-}
-
-// fakeSplitter takes upper-case letters for thinking, '#' for the beginning of a
-// tool call and digits for its arguments. A text that ends in '~' is held back.
-type fakeSplitter struct {
-	tools, reasoning bool
-	calls            int
-	held             string
-}
-
-func (f *fakeSplitter) Push(text string) []runner.Delta {
-	text = f.held + text
-	f.held = ""
-	if strings.HasSuffix(text, "~") {
-		f.held, text = "~", text[:len(text)-1]
-	}
-	var list []runner.Delta
-	for _, r := range text {
-		s := string(r)
-		switch {
-		case f.reasoning && r >= 'A' && r <= 'Z':
-			list = append(list, runner.Delta{Reasoning: s})
-		case f.tools && r == '#':
-			f.calls++
-			list = append(list, runner.Delta{Tool: &runner.ToolDelta{
-				Index: f.calls - 1, ID: fmt.Sprintf("call_%d", f.calls), Name: "f", Arguments: "{",
-			}})
-		case f.tools && r >= '0' && r <= '9':
-			list = append(list, runner.Delta{Tool: &runner.ToolDelta{Index: f.calls - 1, Arguments: s}})
-		default:
-			list = append(list, runner.Delta{Content: s})
-		}
-	}
-	return list
-}
-
-func (f *fakeSplitter) Flush() []runner.Delta {
-	if f.held == "" {
-		return nil
-	}
-	return []runner.Delta{{Content: f.held}}
-}
+// source is a chat template: <|role|>content<|end|> for each message.
+const source = `{# thoughts in <think> and </think>, calls in <tool_call> -#}
+{%- if tools %}<|system|>tools {% for t in tools %}{{ t.function.name }} {% endfor %}<|end|>{% endif -%}
+{%- if reasoning_effort %}<|system|>effort {{ reasoning_effort }}<|end|>{% endif -%}
+{%- if not enable_thinking %}<|system|>no thinking<|end|>{% endif -%}
+{%- if extra %}<|system|>extra {{ extra }}<|end|>{% endif -%}
+{%- for m in messages -%}
+{%- if not loop.first and m.role == 'user' and messages[loop.index0 - 1].role == 'user' %}{{ raise_exception('roles must alternate') }}{% endif -%}
+<|{{ m.role }}|>{{ m.content }}<|end|>
+{%- endfor -%}
+{%- if add_generation_prompt %}<|assistant|>{% endif %}`
 
 // fakeParts puts the fakes together.
 func fakeParts(e *fakeEngine, slots, context int) *runner.Parts {
+	template, err := chat.New(source, "", "<|end|>")
+	if err != nil {
+		panic(err)
+	}
 	return &runner.Parts{
-		Engine: e, Tokenizer: fakeTokenizer{}, Template: fakeTemplate{},
+		Engine: e, Tokenizer: fakeTokenizer{}, Template: template,
 		NewSampler: model.NewSampler, Slots: slots, Context: context,
 		Info: runner.Info{
 			Path: "/models/fake.gguf", Architecture: "fake", Quantization: "Q8_0", VocabType: 2, TrainContext: 4096,
-			Embedding: 64, Parameters: 1234, Bytes: 5678, EOS: "<|end|>", ChatTemplate: "template source",
+			Embedding: 64, Parameters: 1234, Bytes: 5678, EOS: "<|end|>", ChatTemplate: source,
 		},
 	}
 }

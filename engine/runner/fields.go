@@ -61,7 +61,9 @@ func (f *fields) first(names ...string) string {
 
 // mismatch records that a field has the wrong type.
 func (f *fields) mismatch(name, want string) {
-	f.fail(invalid(name, "expected %s, but got %s", article(want), article(jsonKind(f.raw[name]))))
+	p := invalid(name, "expected %s, but got %s", article(want), article(jsonKind(f.raw[name])))
+	p.code = "invalid_type"
+	f.fail(p)
 }
 
 func (f *fields) boolean(name string, def bool) bool {

@@ -90,7 +90,7 @@ type reply struct {
 	body   []byte
 }
 
-func (r reply) json(t *testing.T) map[string]any {
+func (r reply) json(t testing.TB) map[string]any {
 	t.Helper()
 	var v map[string]any
 	if err := json.Unmarshal(r.body, &v); err != nil {
@@ -131,7 +131,7 @@ func (f *fixture) events(path, body string) []string {
 	return splitEvents(f.t, r.body)
 }
 
-func splitEvents(t *testing.T, body []byte) []string {
+func splitEvents(t testing.TB, body []byte) []string {
 	t.Helper()
 	var list []string
 	for block := range strings.SplitSeq(strings.TrimSuffix(string(body), "\n\n"), "\n\n") {

@@ -98,15 +98,15 @@ func (j *job) answer(w http.ResponseWriter, r *http.Request, form responder) *pr
 // texts collects plain answers.
 type texts struct {
 	job   *job
-	whole []plainText // one for each task
+	whole []answerText // one for each task
 }
 
-type plainText struct {
+type answerText struct {
 	strings.Builder
 	pieces []piece
 }
 
-func newTexts(j *job) texts { return texts{job: j, whole: make([]plainText, len(j.tasks))} }
+func newTexts(j *job) texts { return texts{job: j, whole: make([]answerText, len(j.tasks))} }
 
 func (t *texts) keep(e event) {
 	a := &t.whole[e.index]
@@ -161,7 +161,7 @@ func (j *job) stream(ctx context.Context, st *stream, form responder) *problem {
 				return nil
 			}
 		case <-j.box.ready:
-			if p, err := j.relay(st, form); p != nil || err != nil {
+			if p, ok := j.relay(st, form); !ok {
 				return p
 			}
 		}
@@ -176,22 +176,22 @@ func (j *job) stream(ctx context.Context, st *stream, form responder) *problem {
 	return nil
 }
 
-// relay sends what is in the mailbox. It returns a problem only while the
-// header has not gone out, and an error when the stream is over.
-func (j *job) relay(st *stream, form responder) (*problem, error) {
+// relay sends what is in the mailbox and reports whether the stream goes on. If
+// not, it may return a problem, but only while the header has not gone out.
+func (j *job) relay(st *stream, form responder) (*problem, bool) {
 	for _, e := range j.box.take() {
 		if e.kind == eventFailed {
 			if !st.begun {
-				return e.problem, nil
+				return e.problem, false
 			}
 			_ = st.send(e.problem.object()) // the stream ends either way
-			return nil, e.problem
+			return nil, false
 		}
 		st.begin()
 		j.note(e)
 		st.add(form.chunks(e)...)
 	}
-	return nil, st.flush()
+	return nil, st.flush() == nil
 }
 
 // usageView is OpenAI's "usage".

@@ -90,8 +90,8 @@ func TestRunFailures(t *testing.T) {
 // mute is an engine whose logits are no numbers.
 type mute struct{ *fakeEngine }
 
-func (m mute) Eval(steps []runner.Step) error {
-	if err := m.fakeEngine.Eval(steps); err != nil {
+func (m mute) Eval(ctx context.Context, steps []runner.Step) error {
+	if err := m.fakeEngine.Eval(ctx, steps); err != nil {
 		return err
 	}
 	for i := range steps {

@@ -103,29 +103,24 @@ func tokenIDs(pieces []piece) []int32 {
 }
 
 // selectFields returns only the named members of an object, all when there are
-// no names. A name with slashes reaches into nested objects and gives its last
-// part to the member; a name that leads nowhere is left out.
+// no names. A name with slashes reaches into nested objects; a name that leads
+// nowhere is left out.
 func selectFields(v any, names []string) any {
 	if len(names) == 0 {
 		return v
 	}
-	var all map[string]json.RawMessage
-	if json.Unmarshal(encode(v), &all) != nil {
-		return v // cannot be: v is an object
-	}
 	picked := map[string]json.RawMessage{}
 	for _, name := range names {
-		at, path := all, strings.Split(name, "/")
-		for _, part := range path[:len(path)-1] {
-			var next map[string]json.RawMessage
-			if json.Unmarshal(at[part], &next) != nil {
-				next = nil
+		at := json.RawMessage(encode(v))
+		for part := range strings.SplitSeq(name, "/") {
+			var members map[string]json.RawMessage
+			if json.Unmarshal(at, &members) != nil {
+				members = nil
 			}
-			at = next
+			at = members[part]
 		}
-		last := path[len(path)-1]
-		if value, ok := at[last]; ok {
-			picked[last] = value
+		if at != nil {
+			picked[name] = at
 		}
 	}
 	return picked

@@ -9,7 +9,7 @@ const (
 	passShared   = 100 * time.Millisecond
 	passFirst    = 64  // tokens of prompt, while the speed is unknown
 	passLeast    = 24  // of prompt in one pass
-	passMost     = 504 // of prompt in one pass
+	passMost     = 256 // tokens that the model takes in one go
 	passTile     = 12  // kernels like multiples of it
 	passMeasured = 16  // passes smaller than this say little about the speed
 )
@@ -19,19 +19,18 @@ type pace struct {
 	perToken time.Duration // smoothed; 0 is unknown
 }
 
-// budget returns how many prompt tokens the next pass may hold. shared says
-// that it also decodes for others.
-func (p *pace) budget(shared bool) int {
+// budget returns how many prompt tokens the next pass may hold beside the tokens
+// that it decodes for others.
+func (p *pace) budget(decoding int) int {
 	if p.perToken == 0 {
 		return passFirst
 	}
 	limit := passAlone
-	if shared {
+	if decoding > 0 {
 		limit = passShared
 	}
-	n := int(limit / p.perToken)
-	n -= n % passTile
-	return max(passLeast, min(passMost, n))
+	n := min(int(limit/p.perToken), passMost-decoding)
+	return max(passLeast, n-n%passTile)
 }
 
 // note records a pass over prompt tokens.

@@ -2,8 +2,8 @@ package runner
 
 import (
 	"context"
-	"encoding/json"
 
+	"onebit/engine/chat"
 	"onebit/engine/model"
 )
 
@@ -16,7 +16,7 @@ type Engine interface {
 	// appends each step's tokens to its session. The result of a token has the
 	// same bits whatever else is in the batch. After an error the sessions hold
 	// either their old tokens or some of the new ones; Truncate brings them back.
-	Eval(steps []Step) error
+	Eval(ctx context.Context, steps []Step) error
 	// Close frees the weights. No session may be used after it.
 	Close() error
 }
@@ -59,49 +59,6 @@ type Tokenizer interface {
 	IsControl(id int32) bool
 }
 
-// TemplateInput is what a chat template renders.
-type TemplateInput struct {
-	Messages            json.RawMessage // a JSON array of messages
-	Tools               json.RawMessage // a JSON array, or nil
-	AddGenerationPrompt bool            // whether the text ends where the assistant begins
-	Kwargs              json.RawMessage // a JSON object of further variables, or nil
-}
-
-// Template is the model's chat template.
-type Template interface {
-	// Render returns the prompt text. An error is the request's fault: the
-	// template refused the messages, looped or made too much text.
-	Render(ctx context.Context, in TemplateInput) (string, error)
-	// Split returns a splitter for one answer. prompt is the rendered text that
-	// the answer continues; tools says whether tool calls are to be found, and
-	// reasoning whether thinking goes to its own field.
-	Split(prompt string, tools, reasoning bool) Splitter
-}
-
-// Splitter sorts the text of one answer into content, reasoning and tool calls.
-type Splitter interface {
-	// Push takes the next piece of text and returns what is certain so far.
-	Push(text string) []Delta
-	// Flush ends the text and returns the rest.
-	Flush() []Delta
-}
-
-// Delta is a piece of an answer. Exactly one of its parts is set.
-type Delta struct {
-	Content   string
-	Reasoning string
-	Tool      *ToolDelta
-}
-
-// ToolDelta is a piece of a tool call. The first piece of a call carries ID and
-// Name, later pieces only Arguments.
-type ToolDelta struct {
-	Index     int // position of the call in the answer
-	ID        string
-	Name      string
-	Arguments string // a fragment of JSON text
-}
-
 // Info describes a loaded model to clients.
 type Info struct {
 	Path         string
@@ -121,7 +78,8 @@ type Info struct {
 type Parts struct {
 	Engine     Engine
 	Tokenizer  Tokenizer
-	Template   Template // nil when the model has none
+	Template   *chat.Template // nil when there is none that can be used
+	NoTemplate string         // why there is none
 	NewSampler func(model.SamplerConfig) *model.Sampler
 	Info       Info
 	Slots      int // how many requests run at once

@@ -27,8 +27,6 @@ type problem struct {
 	promptTokens, context int // counts of a context overflow
 }
 
-func (p *problem) Error() string { return p.message }
-
 // object returns the value of the "error" key.
 func (p *problem) object() any {
 	type object struct {
@@ -66,7 +64,7 @@ func (p *problem) write(w http.ResponseWriter) {
 // invalid says that the request's field param is wrong. The message names it.
 func invalid(param, format string, args ...any) *problem {
 	return &problem{
-		status: http.StatusBadRequest, kind: typeInvalid, param: param,
+		status: http.StatusBadRequest, kind: typeInvalid, param: param, code: "invalid_value",
 		message: fmt.Sprintf("%q: %s", param, fmt.Sprintf(format, args...)),
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"time"
@@ -77,7 +78,11 @@ func (r *Runner) guard(next http.Handler) http.Handler {
 				r.log.Error("a handler panicked", "path", req.URL.Path, "cause", cause, "stack", string(debug.Stack()))
 				rec.fail()
 			}
-			r.log.Info("request", "method", req.Method, "path", req.URL.Path, "status", rec.status,
+			level := slog.LevelInfo
+			if req.Method == http.MethodGet {
+				level = slog.LevelDebug // supervisors ask for the health every moment
+			}
+			r.log.Log(req.Context(), level, "request", "method", req.Method, "path", req.URL.Path, "status", rec.status,
 				"bytes", rec.written, "took", time.Since(begun).Round(time.Millisecond), "gone", req.Context().Err() != nil)
 		}()
 		next.ServeHTTP(rec, req)

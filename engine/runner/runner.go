@@ -34,7 +34,7 @@ type Config struct {
 	// slot holds Context.
 	Parallel int
 	// Threads and BatchThreads are the workers of passes over few tokens and
-	// over many; 0 is what suits the machine.
+	// over many; 0 is what suits the machine, or for the second the first.
 	Threads, BatchThreads int
 
 	MaxBody  int64        // largest request body in bytes; 0 is 64 MiB
@@ -80,6 +80,9 @@ func New(cfg Config) (*Runner, error) {
 	if cfg.Alias == "" {
 		cfg.Alias = filepath.Base(cfg.Model)
 	}
+	if cfg.BatchThreads == 0 {
+		cfg.BatchThreads = cfg.Threads
+	}
 	if cfg.MaxBody == 0 {
 		cfg.MaxBody = defaultMaxBody
 	}
@@ -108,7 +111,7 @@ func (r *Runner) Addr() net.Addr {
 // Run listens at once, loads the model and serves until ctx ends, which is no
 // error. It fails when it cannot listen or the model cannot be used.
 func (r *Runner) Run(ctx context.Context) error {
-	ln, err := r.listen()
+	ln, err := r.listen(ctx)
 	if err != nil {
 		return err
 	}
@@ -140,12 +143,13 @@ func (r *Runner) Run(ctx context.Context) error {
 	return failure
 }
 
-func (r *Runner) listen() (net.Listener, error) {
+func (r *Runner) listen(ctx context.Context) (net.Listener, error) {
 	if r.cfg.Listener != nil {
 		return r.cfg.Listener, nil
 	}
 	addr := net.JoinHostPort(r.cfg.Host, strconv.Itoa(r.cfg.Port))
-	ln, err := net.Listen("tcp", addr)
+	var lc net.ListenConfig
+	ln, err := lc.Listen(ctx, "tcp", addr)
 	if err != nil {
 		return nil, fmt.Errorf("listening on %s: %w", addr, err)
 	}
@@ -184,7 +188,7 @@ func (r *Runner) work(ctx context.Context) error {
 			r.log.Warn("closing the model", "error", err)
 		}
 	}()
-	if err := prove(parts); err != nil {
+	if err := prove(ctx, parts); err != nil {
 		return fmt.Errorf("trying %q: %w", r.cfg.Model, err)
 	}
 	s := newService(r.cfg, parts)
@@ -196,14 +200,14 @@ func (r *Runner) work(ctx context.Context) error {
 }
 
 // prove makes one token: only then is a model ready.
-func prove(parts *Parts) error {
+func prove(ctx context.Context, parts *Parts) error {
 	session, err := parts.Engine.NewSession()
 	if err != nil {
 		return err
 	}
 	defer session.Close()
 	steps := []Step{{Session: session, Tokens: []int32{0}, Logits: true}}
-	if err := parts.Engine.Eval(steps); err != nil {
+	if err := parts.Engine.Eval(ctx, steps); err != nil {
 		return err
 	}
 	for _, x := range steps[0].Out {

@@ -73,7 +73,7 @@ func (s *scheduler) run(ctx context.Context) {
 		s.dropCancelled()
 		s.admit()
 		if s.plan(); len(s.steps) > 0 {
-			s.pass()
+			s.pass(ctx)
 			continue
 		}
 		select {
@@ -227,17 +227,26 @@ func (s *scheduler) plan() {
 	if waiting == 0 {
 		return
 	}
-	left := s.pace.budget(len(s.steps) > 0)
+	left := s.pace.budget(len(s.steps))
 	for _, sl := range s.byArrival() {
-		share := max(1, left/waiting)
-		n := min(len(sl.pending), share)
-		if len(sl.pending) < share+share/4 { // no pass for a few last tokens
-			n = len(sl.pending)
-		}
+		n := portion(len(sl.pending), max(1, left/waiting))
 		s.add(sl, n)
 		left -= n
 		waiting--
 	}
+}
+
+// portion returns how many of some pending tokens to take when a share of the
+// pass is free for them. Rather than leave a few tokens to a pass of their own,
+// it cuts what is left in halves.
+func portion(pending, share int) int {
+	switch {
+	case pending <= share:
+		return pending
+	case pending < share+share/2:
+		return (pending + 1) / 2
+	}
+	return share
 }
 
 // byArrival returns the slots with prompt to process, oldest task first.
@@ -265,13 +274,16 @@ func (s *scheduler) add(sl *slot, n int) {
 }
 
 // pass runs the planned forward pass and deals out its results.
-func (s *scheduler) pass() {
+func (s *scheduler) pass(ctx context.Context) {
 	begun := time.Now()
-	err := s.parts.Engine.Eval(s.steps)
+	err := s.parts.Engine.Eval(ctx, s.steps)
 	now := time.Now()
+	if err != nil && ctx.Err() != nil {
+		return // the scheduler is being stopped
+	}
 	if err != nil {
 		s.log.Warn("a forward pass failed", "steps", len(s.steps), "error", err)
-		s.isolate()
+		s.isolate(ctx)
 		return
 	}
 	prompt := 0
@@ -289,11 +301,11 @@ func (s *scheduler) pass() {
 
 // isolate runs the steps of a failed pass one by one, so that only the task at
 // fault is lost.
-func (s *scheduler) isolate() {
+func (s *scheduler) isolate(ctx context.Context) {
 	for i := range s.steps {
 		sl := s.plans[i].slot
 		sl.session.Truncate(len(sl.tokens))
-		if err := s.parts.Engine.Eval(s.steps[i : i+1]); err != nil {
+		if err := s.parts.Engine.Eval(ctx, s.steps[i:i+1]); err != nil {
 			s.fail(sl, broken(fmt.Errorf("running the model: %w", err)))
 			s.reset(sl)
 			continue
@@ -318,11 +330,11 @@ func (s *scheduler) collect(sl *slot, step *Step) {
 	prompt := sl.prefilling()
 	sl.advance(len(step.Tokens))
 	now := time.Now()
+	if prompt && sl.task.settings.returnProgress {
+		sl.task.box.post(event{kind: eventProgress, index: sl.task.index, state: sl.snapshot(now)})
+	}
 	switch {
 	case !step.Logits && len(sl.pending) > 0:
-		if sl.task.settings.returnProgress {
-			sl.task.box.post(event{kind: eventProgress, index: sl.task.index, state: sl.snapshot(now)})
-		}
 		s.publish(sl)
 	case !step.Logits: // the prompt alone was wanted
 		sl.stats.promptFor = now.Sub(sl.started)

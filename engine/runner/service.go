@@ -15,14 +15,23 @@ type service struct {
 	parts     *Parts
 	vocab     *vocabulary
 	scheduler *scheduler
-	created   int64 // Unix seconds
+	markers   map[int32]bool // control tokens that chat answers are taken apart by
+	created   int64          // Unix seconds
 }
 
 func newService(cfg Config, parts *Parts) *service {
-	return &service{
+	s := &service{
 		cfg: cfg, parts: parts, vocab: newVocabulary(parts.Tokenizer),
-		scheduler: newScheduler(parts, cfg.Log), created: time.Now().Unix(),
+		scheduler: newScheduler(parts, cfg.Log), markers: map[int32]bool{}, created: time.Now().Unix(),
 	}
+	if parts.Template != nil {
+		for _, text := range parts.Template.Markers() {
+			if ids := s.vocab.Encode(text, false, true); len(ids) == 1 {
+				s.markers[ids[0]] = true
+			}
+		}
+	}
+	return s
 }
 
 // fingerprint names the program in answers.
@@ -76,20 +85,34 @@ func (s *service) modelView() modelView {
 }
 
 func (s *service) models(w http.ResponseWriter, _ *http.Request) *problem {
-	type named struct {
+	type details struct {
+		Parent       string `json:"parent_model"`
+		Format       string `json:"format"`
+		Family       string `json:"family"`
+		Quantization string `json:"quantization_level"`
+	}
+	type named struct { // for clients that know the lists of Ollama
 		Name         string   `json:"name"`
 		Model        string   `json:"model"`
+		Modified     string   `json:"modified_at"`
+		Size         string   `json:"size"`
+		Digest       string   `json:"digest"`
 		Type         string   `json:"type"`
+		Description  string   `json:"description"`
+		Tags         []string `json:"tags"`
 		Capabilities []string `json:"capabilities"`
+		Parameters   string   `json:"parameters"`
+		Details      details  `json:"details"`
+	}
+	entry := named{
+		Name: s.cfg.Alias, Model: s.cfg.Alias, Type: "model", Tags: []string{}, Capabilities: []string{"completion"},
+		Details: details{Format: "gguf", Family: s.parts.Info.Architecture, Quantization: s.parts.Info.Quantization},
 	}
 	writeJSON(w, http.StatusOK, struct {
 		Models []named     `json:"models"`
 		Object string      `json:"object"`
 		Data   []modelView `json:"data"`
-	}{
-		[]named{{s.cfg.Alias, s.cfg.Alias, "model", []string{"completion"}}},
-		"list", []modelView{s.modelView()},
-	})
+	}{[]named{entry}, "list", []modelView{s.modelView()}})
 	return nil
 }
 
@@ -254,6 +277,6 @@ func (s *service) applyTemplate(w http.ResponseWriter, r *http.Request) *problem
 	if p != nil {
 		return p
 	}
-	writeJSON(w, http.StatusOK, map[string]string{"prompt": c.text()})
+	writeJSON(w, http.StatusOK, map[string]string{"prompt": joined(c.parts)})
 	return nil
 }

@@ -41,8 +41,9 @@ type settings struct {
 	fields          []string      // of the native answer; empty is all
 	randomSeed      bool          // the seed was not given
 	sampling        model.SamplerConfig
-	bias            []model.Bias // as the request gives it
-	reasoning       string       // the reasoning format asked for
+	shown           map[int32]bool // control tokens that are part of the text
+	bias            []model.Bias   // as the request gives it
+	reasoning       string         // the reasoning format asked for
 }
 
 func defaultSettings() settings {

@@ -91,12 +91,12 @@ func (s *slot) sample(logits []float32, tok Tokenizer) piece {
 	set := s.task.settings
 	if !set.logprobs {
 		id := s.sampler.Sample(logits, s.tokens)
-		return piece{id: id, bytes: tok.Piece(id, false)}
+		return piece{id: id, bytes: tok.Piece(id, set.shown[id])}
 	}
 	before := slices.Clone(logits)
 	id := s.sampler.Sample(logits, s.tokens)
 	return piece{
-		id: id, bytes: tok.Piece(id, false),
+		id: id, bytes: tok.Piece(id, set.shown[id]),
 		prob: newTokenProb(s.sampler.LogProbs(before, id, set.topLogprobs)),
 	}
 }

@@ -45,7 +45,7 @@ func TestProps(t *testing.T) {
 			{3.0, []any{"total_slots"}},
 			{"fake", []any{"model_alias"}},
 			{"/models/fake.gguf", []any{"model_path"}},
-			{"template source", []any{"chat_template"}},
+			{source, []any{"chat_template"}},
 			{"<|end|>", []any{"eos_token"}},
 			{false, []any{"modalities", "vision"}},
 		} {

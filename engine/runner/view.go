@@ -20,14 +20,14 @@ type settingsView struct {
 	FrequencyPenalty  float32    `json:"frequency_penalty"`
 	DryMultiplier     float32    `json:"dry_multiplier"`
 	Mirostat          int        `json:"mirostat"`
-	Stop              []string   `json:"stop,omitempty"`
+	Stop              []string   `json:"stop,omitzero"`
 	MaxTokens         int        `json:"max_tokens"`
 	NPredict          int        `json:"n_predict"`
 	NKeep             int        `json:"n_keep"`
 	NDiscard          int        `json:"n_discard"`
 	IgnoreEOS         bool       `json:"ignore_eos"`
 	Stream            bool       `json:"stream"`
-	LogitBias         []biasView `json:"logit_bias,omitempty"`
+	LogitBias         []biasView `json:"logit_bias,omitzero"`
 	NProbs            int        `json:"n_probs"`
 	MinKeep           int        `json:"min_keep"`
 	Grammar           string     `json:"grammar"`
@@ -65,7 +65,7 @@ func (s *settings) view(public bool) settingsView {
 	if public {
 		return v
 	}
-	v.Stop = s.stop
+	v.Stop, v.LogitBias = append([]string{}, s.stop...), []biasView{}
 	for _, b := range s.bias {
 		row := biasView{Token: b.ID}
 		if b.Bias > never() {

@@ -1,8 +1,11 @@
 package runner
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
+
+	"onebit/engine/chat"
 )
 
 // vocabulary is a tokenizer with what is worked out about it once.
@@ -55,23 +58,96 @@ func (v *vocabulary) nextControl(text string) (from, to int) {
 	}
 }
 
-// disarm puts mark into every name of a control token in text, so that a
-// template may carry the text and encodeMarked knows that it was no token.
-func (v *vocabulary) disarm(text, mark string) string {
-	var b strings.Builder
-	for {
-		from, _ := v.nextControl(text)
-		if from < 0 {
-			b.WriteString(text)
-			return b.String()
+// controlsIn returns the names of control tokens that a JSON text holds, in any
+// spelling that JSON has for them.
+func (v *vocabulary) controlsIn(raw json.RawMessage) []string {
+	text := string(raw)
+	if strings.Contains(text, `\`) {
+		var value any
+		if json.Unmarshal(raw, &value) == nil {
+			text = string(encode(value))
 		}
-		// The mark goes after the first character, and the search goes on from
-		// there: names may overlap.
-		cut := from + len(firstRune(text[from:]))
-		b.WriteString(text[:cut])
-		b.WriteString(mark)
-		text = text[cut:]
 	}
+	var found []string
+	for {
+		from, to := v.nextControl(text)
+		if from < 0 {
+			return found
+		}
+		if name := text[from:to]; !slices.Contains(found, name) {
+			found = append(found, name)
+		}
+		text = text[from+1:] // names may overlap
+	}
+}
+
+// stretch is a part of a prompt between control tokens, or one of these.
+type stretch struct {
+	text    string
+	control bool
+	plain   bool // no control token may be read out of it
+}
+
+// encodeParts encodes a rendered prompt. Names of control tokens become tokens,
+// but not where a message wrote them: there, the whole stretch of text up to the
+// real tokens around it is encoded as plain text.
+func (v *vocabulary) encodeParts(parts []chat.Part) []int32 {
+	if len(parts) == 1 && !parts[0].Plain {
+		return v.Encode(parts[0].Text, true, true)
+	}
+	var ids []int32
+	var armed strings.Builder // text since the last plain stretch
+	addSpecial := true
+	add := func(text string, parse bool) {
+		if text != "" {
+			ids = append(ids, v.Encode(text, addSpecial, parse)...)
+			addSpecial = false
+		}
+	}
+	for _, s := range v.stretches(parts) {
+		if !s.plain {
+			armed.WriteString(s.text)
+			continue
+		}
+		add(armed.String(), true)
+		armed.Reset()
+		add(s.text, false)
+	}
+	add(armed.String(), true)
+	return ids
+}
+
+// stretches cuts a prompt at the control tokens in it. Text on both sides of a
+// border between parts is plain: together it could spell a name.
+func (v *vocabulary) stretches(parts []chat.Part) []stretch {
+	var list []stretch
+	add := func(text string, plain, border bool) {
+		last := len(list) - 1
+		if border && last >= 0 && !list[last].control {
+			list[last].text += text
+			list[last].plain = true
+		} else if text != "" {
+			list = append(list, stretch{text: text, plain: plain})
+		}
+	}
+	for i, p := range parts {
+		if p.Plain {
+			add(p.Text, true, i > 0)
+			continue
+		}
+		text, border := p.Text, i > 0
+		for {
+			from, to := v.nextControl(text)
+			if from < 0 {
+				add(text, false, border)
+				break
+			}
+			add(text[:from], false, border)
+			list = append(list, stretch{text: text[from:to], control: true})
+			text, border = text[to:], false
+		}
+	}
+	return list
 }
 
 func firstRune(s string) string {
@@ -81,41 +157,4 @@ func firstRune(s string) string {
 		}
 	}
 	return s
-}
-
-// encodeMarked encodes a rendered prompt. Names of control tokens become tokens,
-// but for those that disarm put a mark into: their stretch of text, up to the
-// real tokens around it, is encoded as plain text.
-func (v *vocabulary) encodeMarked(text, mark string) []int32 {
-	if mark == "" || !strings.Contains(text, mark) {
-		return v.Encode(text, true, true)
-	}
-	var ids []int32
-	var armed strings.Builder // text since the last plain stretch
-	addSpecial := true
-	flush := func() {
-		if armed.Len() > 0 {
-			ids = append(ids, v.Encode(armed.String(), addSpecial, true)...)
-			addSpecial = false
-			armed.Reset()
-		}
-	}
-	for text != "" {
-		from, to := v.nextControl(text)
-		if from < 0 {
-			from, to = len(text), len(text)
-		}
-		plain := text[:from]
-		if strings.Contains(plain, mark) {
-			flush()
-			ids = append(ids, v.Encode(strings.ReplaceAll(plain, mark, ""), addSpecial, false)...)
-			addSpecial = false
-		} else {
-			armed.WriteString(plain)
-		}
-		armed.WriteString(text[from:to])
-		text = text[to:]
-	}
-	flush()
-	return ids
 }

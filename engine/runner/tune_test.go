@@ -1,0 +1,143 @@
+package runner_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"onebit/engine/runner"
+)
+
+// timed is an engine whose speed depends on its workers.
+type timed struct {
+	*fakeEngine
+	decode, prefill int
+	passes          int
+	cost            func(workers, tokens int) time.Duration
+}
+
+func (e *timed) Threads() (decode, prefill int) { return e.decode, e.prefill }
+
+func (e *timed) SetThreads(decode, prefill int) {
+	if decode > 0 {
+		e.decode = decode
+	}
+	if prefill > 0 {
+		e.prefill = prefill
+	}
+}
+
+func (e *timed) Eval(ctx context.Context, steps []runner.Step) error {
+	e.passes++
+	n := len(steps[0].Tokens)
+	workers := e.prefill
+	if n == 1 {
+		workers = e.decode
+	}
+	time.Sleep(e.cost(workers, n))
+	return e.fakeEngine.Eval(ctx, steps)
+}
+
+func TestTune(t *testing.T) {
+	// Many workers help large passes; small ones are fastest with half of them.
+	crowded := func(workers, tokens int) time.Duration {
+		if tokens == 1 && workers > 4 {
+			return 30 * time.Millisecond
+		}
+		return time.Duration(tokens) * 80 * time.Millisecond / time.Duration(workers)
+	}
+	flat := func(_, tokens int) time.Duration { return time.Duration(tokens) * time.Millisecond }
+	tests := []struct {
+		name            string
+		most, given     int // given is the configuration's number for decoding
+		cost            func(workers, tokens int) time.Duration
+		decode, prefill int
+	}{
+		{"fewer for decoding", 8, 0, crowded, 4, 8},
+		{"no gain from more", 8, 0, flat, 4, 4},
+		{"given for decoding", 8, 8, crowded, 8, 8},
+		{"two cores", 2, 0, flat, 2, 2},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				for again := range 2 {
+					e := &timed{fakeEngine: &fakeEngine{}, decode: tt.most, prefill: tt.most, cost: tt.cost}
+					began := time.Now()
+					if err := runner.Tune(t.Context(), e, dir, tt.given, "machine and model"); err != nil {
+						t.Fatal(err)
+					}
+					if e.decode != tt.decode || e.prefill != tt.prefill {
+						t.Errorf("%d and %d workers, want %d and %d", e.decode, e.prefill, tt.decode, tt.prefill)
+					}
+					if again == 1 && e.passes > 0 {
+						t.Errorf("%d passes, though the machine and the model are known", e.passes)
+					}
+					if d := time.Since(began); d > 30*time.Second {
+						t.Errorf("tuning took %v", d)
+					}
+					if e.sessions != 0 {
+						t.Error("a session is left open")
+					}
+				}
+			})
+		})
+	}
+}
+
+// What is remembered may be damaged or of another machine.
+func TestTuneMemory(t *testing.T) {
+	for name, text := range map[string]string{
+		"damaged": `{"key": {`, "not numbers": `{"key": {"decode": "x"}}`, "out of range": `{"key": {"decode": 99, "prefill": 0}}`, "another": `{"other": {"decode": 1, "prefill": 1}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "threads.json"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				e := &timed{fakeEngine: &fakeEngine{}, decode: 4, prefill: 4, cost: func(workers, _ int) time.Duration { return time.Second / time.Duration(workers) }}
+				if err := runner.Tune(t.Context(), e, dir, 0, "key"); err != nil {
+					t.Fatal(err)
+				}
+				if e.decode != 4 || e.prefill != 4 || e.passes == 0 {
+					t.Errorf("%d and %d workers after %d passes", e.decode, e.prefill, e.passes)
+				}
+			})
+		})
+	}
+}
+
+func TestCapacity(t *testing.T) {
+	const mib = 1 << 20
+	small := runner.Needs{Trained: 8192, PerToken: 1 << 10, Weights: 100 * mib}
+	tests := []struct {
+		name              string
+		context, parallel int
+		needs             runner.Needs
+		memory            int64
+		slots, tokens     int
+	}{
+		{"the model's context for each slot", 0, 0, small, 1000 * mib, 4, 8192},
+		{"the model's context for slots that were asked for", 0, 2, small, 1000 * mib, 2, 8192},
+		{"little memory", 0, 0, small, 110 * mib, 4, 1280},
+		{"no memory", 0, 0, small, 50 * mib, 4, 512},
+		{"memory unknown", 0, 0, small, runner.UnknownMemory, 4, 8192},
+		{"split across slots", 2048, 4, small, 1000 * mib, 4, 512},
+		{"rounded up", 2048, 3, small, 1000 * mib, 3, 768},
+		{"for each of the engine's own slots", 1000, 0, small, 1000 * mib, 4, 1024},
+		{"not above the model's", 100000, 2, small, 1000 * mib, 2, 8192},
+		{"less than a token each", 2, 4, small, 1000 * mib, 4, 256},
+		{"a small model", 2048, 1, runner.Needs{Trained: 128}, 1000 * mib, 1, 128},
+	}
+	for _, tt := range tests {
+		slots, tokens := runner.Capacity(tt.context, tt.parallel, tt.needs, tt.memory)
+		if slots != tt.slots || tokens != tt.tokens {
+			t.Errorf("%s: %d slots of %d, want %d of %d", tt.name, slots, tokens, tt.slots, tt.tokens)
+		}
+	}
+}

@@ -137,9 +137,10 @@ func (b *bpe) merge(w string, out []int32) []int32 {
 	m := b.pool.get(w)
 	defer b.pool.put(m)
 	if b.pre.raw {
-		for i, n := 0, 0; i < len(w); i += n {
-			_, n = utf8.DecodeRuneInString(w[i:])
+		for i := 0; i < len(w); {
+			_, n := utf8.DecodeRuneInString(w[i:])
 			m.add(b.pieces.find(w[i:i+n]), i)
+			i += n
 		}
 	} else {
 		for i := range len(w) {

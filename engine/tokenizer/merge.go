@@ -28,7 +28,14 @@ type merger struct {
 	heap  []uint64 // key and left symbol of pairs; some no longer exist
 }
 
+// reset makes the merger ready for a text of at most len(text) symbols.
 func (m *merger) reset(text string) {
+	if n := len(text); n > cap(m.ids) {
+		all := make([]int32, 5*n)
+		m.ids, m.start, m.prev = all[:0:n], all[n:n:2*n], all[2*n:2*n:3*n]
+		m.next, m.into = all[3*n:3*n:4*n], all[4*n:4*n:5*n]
+		m.keys = make([]uint32, 0, n)
+	}
 	m.text = text
 	m.ids, m.start = m.ids[:0], m.start[:0]
 	m.prev, m.next = m.prev[:0], m.next[:0]

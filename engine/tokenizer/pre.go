@@ -128,7 +128,8 @@ func falconPunct(backtick bool) matcher {
 	return func(c *classes, s string, i int) int {
 		for i < len(s) {
 			k, w := c.at(s, i)
-			if k&punct == 0 && !(w == 1 && k&symbol != 0) || s[i] == '`' && !backtick {
+			mark := k&punct != 0 || w == 1 && k&symbol != 0
+			if !mark || s[i] == '`' && !backtick {
 				break
 			}
 			i += w

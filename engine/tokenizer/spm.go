@@ -71,9 +71,10 @@ func (s *spm) encode(text string, first bool, out []int32) []int32 {
 func (s *spm) merge(w string, out []int32) []int32 {
 	m := s.pool.get(w)
 	defer s.pool.put(m)
-	for i, n := 0, 0; i < len(w); i += n {
-		_, n = utf8.DecodeRuneInString(w[i:])
+	for i := 0; i < len(w); {
+		_, n := utf8.DecodeRuneInString(w[i:])
 		m.add(s.pieces.find(w[i:i+n]), i)
+		i += n
 	}
 	m.run(s)
 	for i := int32(0); i != none; i = m.next[i] {

@@ -133,7 +133,8 @@ func newPieces(v *vocabulary, spell spelling) (*symbols, error) {
 	var later []int // tokens that decode to something else than they are found by
 	var key, piece []byte
 	for i, text := range v.texts {
-		a, ok := v.attrs[i], false
+		var ok bool
+		a := v.attrs[i]
 		key, ok = spell(key[:0], text)
 		piece = append(piece[:0], text...)
 		switch {

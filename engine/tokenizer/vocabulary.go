@@ -9,7 +9,10 @@ import (
 	"onebit/engine/gguf"
 )
 
-const prefix = "tokenizer.ggml."
+const (
+	prefix = "tokenizer.ggml."
+	sepKey = "seperator_token_id" //nolint:misspell // the format spells it so
+)
 
 // Error says why a vocabulary is refused.
 type Error struct {
@@ -218,7 +221,7 @@ func (v *vocabulary) readIDs() error {
 		to  *int32
 	}{
 		{"bos_token_id", &v.bos}, {"eos_token_id", &v.eos}, {"eot_token_id", &eot}, {"eom_token_id", &eom},
-		{"unknown_token_id", &v.unk}, {"seperator_token_id", &v.sep},
+		{"unknown_token_id", &v.unk}, {sepKey, &v.sep},
 	} {
 		if err := id(k.key, k.to); err != nil {
 			return err

@@ -128,7 +128,7 @@ func (p words) word(c *classes, s string, i int) int {
 	if k, w := c.at(s, i); k&(letter|number) == 0 && s[i] != '\r' && s[i] != '\n' {
 		lead = i + w
 	}
-	end := i
+	var end int
 	switch {
 	case p.cased:
 		end = p.casedWord(c, s, i, lead)

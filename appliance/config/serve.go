@@ -21,6 +21,8 @@ Serves one model over an OpenAI-compatible API.
   -c, --ctx-size N      tokens of context, shared by all slots (the engine chooses)
       --parallel N      how many requests run at the same time (the engine chooses)
   -h, --help            this text
+
+ONEBIT_LOG=debug|info|warn|error sets what is logged, and ONEBIT_CPU=avx512|avx2|generic the engine's instructions.
 `
 
 // ErrHelp says that help was asked for.

@@ -46,8 +46,7 @@ func (k kernel512) write() {
 		}
 	})
 	if k.bits == 6 {
-		k.half(0)
-		k.half(1)
+		k.sixes()
 	} else {
 		k.start(k.format.start)
 		switch k.bits {
@@ -137,37 +136,40 @@ func (k kernel512) or(from, to int) {
 	k.P("VPTERNLOGD $0xf8, Z%d, Z%d, Z%d", upper512, from, to)
 }
 
-// half computes and scales half a Q6_K block: 16 columns, groups 4h to 4h+3.
-func (k kernel512) half(h int) {
-	const R = 16
-	k.start(actOffA + h)
-	for i := range 4 {
-		g := 4*h + i
-		w, up := k.temp+i%2*2, k.temp+i%2*2+1
-		k.P("VMOVDQU64 %d(SI), Z%d", k.quants(R)+64*i, w)
-		if h == 1 {
-			k.P("VPSRLW $4, Z%d, Z%d", w, w)
-		}
-		k.P("VPANDD Z%d, Z%d, Z%d", mask512, w, w)
-		k.P("VMOVDQU64 %d(SI), Z%d", k.upper(R)+64*(g%2), up)
-		switch g / 2 {
-		case 0:
-			k.P("VPSLLW $4, Z%d, Z%d", up, up)
-		case 1:
-			k.P("VPSLLW $2, Z%d, Z%d", up, up)
-		case 3:
-			k.P("VPSRLW $2, Z%d, Z%d", up, up)
-		}
-		k.or(up, w)
-		k.dots(w, g)
+// sixes computes a Q6_K block. All its weights are decoded first, so that one
+// token after the other can have both dot products scaled and joined; the
+// processor overlaps the tokens.
+func (k kernel512) sixes() {
+	const R, w, scale, u, bit = 16, 12, 20, 22, 24
+	k.P("VMOVDQU64 %d(SI), Z%d\nVMOVDQU64 %d(SI), Z%d", k.upper(R), u, k.upper(R)+64, u+1)
+	for h := range 2 {
+		s := scale + h
+		k.P("VPMOVSXBD %d(SI), Z%d\nVCVTDQ2PS Z%d, Z%d", R*h, s, s, s)
+		k.P("VCVTPH2PS (R13), Z%d\nVMULPS Z%d, Z%d, Z%d", bit, bit, s, s)
 	}
-	s, scale := k.temp, k.temp+1
-	k.P("VPMOVSXBD %d(SI), Z%d\nVCVTDQ2PS Z%d, Z%d", R*h, s, s, s)
-	k.P("VCVTPH2PS (R13), Z%d\nVMULPS Z%d, Z%d, Z%d", scale, scale, s, s)
+	for j := range 4 {
+		lo, hi := w+j, w+j+4
+		k.P("VMOVDQU64 %d(SI), Z%d\nVPSRLW $4, Z%d, Z%d", k.quants(R)+64*j, lo, lo, hi)
+		k.P("VPANDD Z%d, Z%d, Z%d\nVPANDD Z%d, Z%d, Z%d", mask512, lo, lo, mask512, hi, hi)
+		k.P("VPSLLW $%d, Z%d, Z%d", 4-j/2*2, u+j%2, bit)
+		k.or(bit, lo)
+		if j < 2 {
+			k.or(u+j, hi)
+		} else {
+			k.P("VPSRLW $2, Z%d, Z%d", u+j%2, bit)
+			k.or(bit, hi)
+		}
+	}
 	for t := range k.n {
-		d := k.sum(t)
-		k.P("VMULPS Z%d, Z%d, Z%d", s, d, d)
-		k.P("VFMADD231PS.BCST %d(DX), Z%d, Z%d", 4*(actScale*k.n+t), d, t)
+		a, b := u+t%4*2, u+t%4*2+1
+		k.P("VPBROADCASTD %d(DX), Z%d\nVPBROADCASTD %d(DX), Z%d", 4*(actOffA*k.n+t), a, 4*(actOffB*k.n+t), b)
+		for g := range 4 {
+			k.P("VPDPBUSD.BCST %d(DX), Z%d, Z%d", 4*((actQuants+g)*k.n+t), w+g, a)
+			k.P("VPDPBUSD.BCST %d(DX), Z%d, Z%d", 4*((actQuants+g+4)*k.n+t), w+g+4, b)
+		}
+		k.P("VCVTDQ2PS Z%d, Z%d\nVCVTDQ2PS Z%d, Z%d", a, a, b, b)
+		k.P("VMULPS Z%d, Z%d, Z%d\nVFMADD231PS Z%d, Z%d, Z%d", scale, a, a, scale+1, b, a)
+		k.P("VFMADD231PS.BCST %d(DX), Z%d, Z%d", 4*(actScale*k.n+t), a, t)
 	}
 }
 

@@ -1,7 +1,10 @@
 // Package tokenizer turns text into tokens and back, with the vocabulary that
 // a GGUF file carries: byte-pair encoding with the pre-tokenisers of the common
 // model families, SentencePiece and WordPiece. The ids are those of llama.cpp,
-// save that plain text never becomes a control token, however it is spelled.
+// with two exceptions. Plain text never becomes a control token, however it is
+// spelled. And WordPiece follows BERT's own tokenizer where llama.cpp does not:
+// in Hangul, in marks that take space, in control characters and in words of
+// more than a hundred letters.
 package tokenizer
 
 import "onebit/engine/gguf"

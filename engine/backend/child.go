@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"runtime"
 	"strconv"
@@ -74,12 +75,12 @@ type moment struct {
 	retryAt  time.Time     // end of the pause; zero outside of one
 	over     chan struct{} // closed when the next moment begins
 
+	info     engine.Info   // what the last process that served said
+
 	// while serving
-	generation int // counts the processes
-	since      time.Time
-	remote     *Remote
-	info       engine.Info
-	answered   atomic.Bool // a request was answered in full
+	since    time.Time
+	remote   *Remote
+	answered atomic.Bool // a request was answered in full
 }
 
 // system is what a child needs of the world; tests replace it.
@@ -113,7 +114,8 @@ func NewChild(cfg ChildConfig) (*Child, error) {
 		owns:   ownsPort,
 		taken:  answered,
 		connect: func(name string, port, slots int) (*Remote, error) {
-			return NewRemote(RemoteConfig{Name: name, URL: "http://127.0.0.1:" + strconv.Itoa(port), Slots: slots})
+			dialer := &net.Dialer{Timeout: time.Second}
+			return NewRemote(RemoteConfig{Name: name, URL: "http://127.0.0.1:" + strconv.Itoa(port), Slots: slots, Dial: dialer.DialContext})
 		},
 	}}
 	c.now.Store(&moment{state: engine.Loading, reason: "the model is loading", over: make(chan struct{})})
@@ -153,6 +155,9 @@ func (c *Child) says(what string) string { return "the " + c.cfg.Name + " backen
 // next publishes a moment and ends the one before it.
 func (c *Child) next(m *moment) {
 	m.over = make(chan struct{})
+	if m.remote == nil {
+		m.info = c.now.Load().info
+	}
 	close(c.now.Swap(m).over)
 }
 
@@ -212,7 +217,7 @@ func (c *Child) process(ctx context.Context, generation int) (*moment, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &moment{state: engine.Ready, generation: generation, since: time.Now(), remote: remote, info: info}
+	m := &moment{state: engine.Ready, since: time.Now(), remote: remote, info: info}
 	c.cfg.Log.Info(c.says("is ready"), "pid", p.Pid(), "port", port, "start", generation, "took", time.Since(begin).Round(time.Millisecond))
 	c.next(m)
 	<-alive.Done()
@@ -301,7 +306,7 @@ func (c *Child) Slots() int { return c.cfg.Slots }
 // State tells where the child stands at the moment.
 func (c *Child) State() engine.State { return c.now.Load().state }
 
-// Info returns what the child said about its model when it last became ready; empty while it is not.
+// Info returns what the child said about its model when it last became ready; empty before.
 func (c *Child) Info() engine.Info { return c.now.Load().info }
 
 // Ready waits until the child serves. A child that is pausing after its second failure in a row, or later, is not

@@ -147,8 +147,8 @@ func TestChildServes(t *testing.T) {
 		if err := <-result; err != nil {
 			t.Errorf("Run = %v after a stop", err)
 		}
-		if got := c.State(); got != engine.Stopped {
-			t.Errorf("State = %v after a stop", got)
+		if got := c.State(); got != engine.Stopped || c.Info().Context != 512 {
+			t.Errorf("State = %v, info %+v after a stop", got, c.Info())
 		}
 		if e, ok := errors.AsType[*engine.UnavailableError](c.Ready(t.Context())); !ok || e.RetryAfter != 0 {
 			t.Errorf("Ready = %v after a stop", e)

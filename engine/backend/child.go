@@ -74,7 +74,6 @@ type moment struct {
 	reason   string        // why the child does not serve
 	retryAt  time.Time     // end of the pause; zero outside of one
 	over     chan struct{} // closed when the next moment begins
-
 	info     engine.Info   // what the last process that served said
 
 	// while serving

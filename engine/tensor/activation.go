@@ -27,8 +27,8 @@ const (
 	actWords = actQuants + 8 // words per token and block
 )
 
-// tile is one part of a batch: tokens from..from+live-1, computed as n.
-type tile struct{ from, n, live int }
+// tile is one part of a batch: n tokens beginning with from.
+type tile struct{ from, n int }
 
 // fullTile is the largest tile of the level.
 func (k *Kernels) fullTile() int {
@@ -38,38 +38,57 @@ func (k *Kernels) fullTile() int {
 	return 6
 }
 
+// firstTile returns the tile to begin with when fewer tokens are left than a
+// full tile has: a size that has a kernel, such that the rest has one as well.
+// Two exact tiles cost less than one that is filled up.
+func firstTile(left int) int {
+	switch left {
+	case 5:
+		return 3
+	case 7:
+		return 4
+	case 9, 10:
+		return 6
+	case 11:
+		return 8
+	}
+	return left
+}
+
 // Tiles returns the number of tiles into which a batch of tokens is cut.
 func (k *Kernels) Tiles(tokens int) int {
 	full := k.fullTile()
-	return (tokens + full - 1) / full
+	n, left := tokens/full, tokens%full
+	switch {
+	case left == 0:
+		return n
+	case firstTile(left) == left:
+		return n + 1
+	}
+	return n + 2
 }
 
 // tile returns tile i of a batch. The plan depends on the number of tokens alone.
 func (k *Kernels) tile(tokens, i int) tile {
 	full := k.fullTile()
-	t := tile{from: i * full, n: full, live: full}
-	if rest := tokens - t.from; rest < full {
-		t.live = rest
-		switch {
-		case rest <= 4:
-			t.n = rest
-		case rest <= 6:
-			t.n = 6
-		case rest <= 8:
-			t.n = 8
-		}
+	n, left := tokens/full, tokens%full
+	first := firstTile(left)
+	switch i - n {
+	case 0:
+		return tile{n * full, first}
+	case 1:
+		return tile{n*full + first, left - first}
 	}
-	return t
+	return tile{i * full, full}
 }
 
 // ActivationBytes returns the size of the packed activations of a batch. It is
 // zero for types that use the float activations.
 func (k *Kernels) ActivationBytes(t Type, tokens, cols int) int {
-	if t.isFloat() || tokens == 0 {
+	if t.isFloat() {
 		return 0
 	}
-	last := k.tile(tokens, k.Tiles(tokens)-1)
-	return (last.from + last.n) * cols / 32 * actWords * 4
+	return tokens * cols / 32 * actWords * 4
 }
 
 // PackActivations quantises the tokens of one tile of the plan and interleaves
@@ -80,11 +99,8 @@ func (k *Kernels) PackActivations(dst []byte, x []float32, stride, tokens, cols,
 	t := k.tile(tokens, index)
 	perToken := cols / 32 * actWords * 4
 	dst = dst[t.from*perToken:][:t.n*perToken]
-	if t.live < t.n {
-		clear(dst)
-	}
-	x = x[t.from*stride:][:(t.live-1)*stride+cols]
-	k.quant.activation(dst, x, stride, cols, t)
+	x = x[t.from*stride:][:(t.n-1)*stride+cols]
+	k.quant.activation(dst, x, stride, cols, t.n)
 }
 
 // quantizeActivation is the reference: it quantises one token as token t of a

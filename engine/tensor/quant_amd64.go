@@ -24,23 +24,26 @@ type quantizer struct {
 	blocks func(dst *byte, x *float32, nblk, n int)
 }
 
-// tile quantises the tokens of a tile. Where the last four tokens or blocks are
+// tile quantises a tile of n tokens. Where the last four tokens or blocks are
 // not all left, they overlap those before, which is cheaper than single ones.
-func (q quantizer) tile(dst []byte, x []float32, stride, cols int, t tile) {
-	nblk, block := cols/32, actWords*4*t.n
-	_, _ = dst[nblk*block-1], x[(t.live-1)*stride+cols-1]
-	for i := 0; t.live >= 4 && i < t.live; i += 4 {
-		i = min(i, t.live-4)
-		q.tokens(&dst[4*i], &x[i*stride], nblk, t.n, 4*stride)
+func (q quantizer) tile(dst []byte, x []float32, stride, cols, n int) {
+	nblk, block := cols/32, actWords*4*n
+	_, _ = dst[nblk*block-1], x[(n-1)*stride+cols-1]
+	if n >= 4 {
+		for i := 0; i < n; i += 4 {
+			i = min(i, n-4)
+			q.tokens(&dst[4*i], &x[i*stride], nblk, n, 4*stride)
+		}
+		return
 	}
-	for i := 0; t.live < 4 && i < t.live; i++ {
+	for i := range n {
 		if nblk < 4 {
-			quantizeActivation(q.level, dst, x[i*stride:][:cols], t.n, i)
+			quantizeActivation(q.level, dst, x[i*stride:][:cols], n, i)
 			continue
 		}
-		q.blocks(&dst[4*i], &x[i*stride], nblk&^3, t.n)
+		q.blocks(&dst[4*i], &x[i*stride], nblk&^3, n)
 		if last := nblk - 4; nblk%4 != 0 {
-			q.blocks(&dst[last*block+4*i], &x[i*stride+32*last], 4, t.n)
+			q.blocks(&dst[last*block+4*i], &x[i*stride+32*last], 4, n)
 		}
 	}
 }

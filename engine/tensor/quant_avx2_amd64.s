@@ -38,15 +38,14 @@ DATA sixteen<>+16(SB)/8, $0x4180000041800000
 DATA sixteen<>+24(SB)/8, $0x4180000041800000
 GLOBL sixteen<>(SB), RODATA|NOPTR, $32
 
-// func mulQ40x8n1(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ40x8n1(SB), NOSPLIT, $0-56
+// func mulQ40x8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ40x8n1(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -112,15 +111,14 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ40x8n2(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ40x8n2(SB), NOSPLIT, $0-56
+// func mulQ40x8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ40x8n2(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -210,28 +208,23 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ40x8n3(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ40x8n3(SB), NOSPLIT, $0-56
+// func mulQ40x8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ40x8n3(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -352,32 +345,25 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ40x8n4(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ40x8n4(SB), NOSPLIT, $0-56
+// func mulQ40x8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ40x8n4(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -529,36 +515,27 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y3, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ40x8n6(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ40x8n6(SB), NOSPLIT, $0-56
+// func mulQ40x8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ40x8n6(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -772,44 +749,31 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y5, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ41x8n1(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ41x8n1(SB), NOSPLIT, $0-56
+// func mulQ41x8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ41x8n1(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -878,15 +842,14 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ41x8n2(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ41x8n2(SB), NOSPLIT, $0-56
+// func mulQ41x8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ41x8n2(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -981,28 +944,23 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ41x8n3(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ41x8n3(SB), NOSPLIT, $0-56
+// func mulQ41x8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ41x8n3(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -1130,32 +1088,25 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ41x8n4(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ41x8n4(SB), NOSPLIT, $0-56
+// func mulQ41x8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ41x8n4(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -1316,36 +1267,27 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y3, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ41x8n6(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ41x8n6(SB), NOSPLIT, $0-56
+// func mulQ41x8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ41x8n6(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -1572,44 +1514,31 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y5, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ50x8n1(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ50x8n1(SB), NOSPLIT, $0-56
+// func mulQ50x8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ50x8n1(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -1703,15 +1632,14 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ50x8n2(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ50x8n2(SB), NOSPLIT, $0-56
+// func mulQ50x8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ50x8n2(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -1829,28 +1757,23 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ50x8n3(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ50x8n3(SB), NOSPLIT, $0-56
+// func mulQ50x8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ50x8n3(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -1999,32 +1922,25 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ50x8n4(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ50x8n4(SB), NOSPLIT, $0-56
+// func mulQ50x8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ50x8n4(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -2204,36 +2120,27 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y3, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ50x8n6(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ50x8n6(SB), NOSPLIT, $0-56
+// func mulQ50x8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ50x8n6(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -2475,44 +2382,31 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y5, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ51x8n1(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ51x8n1(SB), NOSPLIT, $0-56
+// func mulQ51x8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ51x8n1(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -2610,15 +2504,14 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ51x8n2(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ51x8n2(SB), NOSPLIT, $0-56
+// func mulQ51x8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ51x8n2(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -2742,28 +2635,23 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ51x8n3(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ51x8n3(SB), NOSPLIT, $0-56
+// func mulQ51x8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ51x8n3(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -2920,32 +2808,25 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ51x8n4(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ51x8n4(SB), NOSPLIT, $0-56
+// func mulQ51x8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ51x8n4(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -3135,36 +3016,27 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y3, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ51x8n6(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ51x8n6(SB), NOSPLIT, $0-56
+// func mulQ51x8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ51x8n6(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -3420,44 +3292,31 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y5, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ80x8n1(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ80x8n1(SB), NOSPLIT, $0-56
+// func mulQ80x8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ80x8n1(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
@@ -3557,15 +3416,14 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ80x8n2(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ80x8n2(SB), NOSPLIT, $0-56
+// func mulQ80x8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ80x8n2(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
@@ -3708,28 +3566,23 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ80x8n3(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ80x8n3(SB), NOSPLIT, $0-56
+// func mulQ80x8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ80x8n3(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
@@ -3922,32 +3775,25 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ80x8n4(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ80x8n4(SB), NOSPLIT, $0-56
+// func mulQ80x8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ80x8n4(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
@@ -4190,36 +4036,27 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y3, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ80x8n6(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ80x8n6(SB), NOSPLIT, $192-56
+// func mulQ80x8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ80x8n6(SB), NOSPLIT, $192-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
@@ -4575,50 +4412,37 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS acc0-32(SP), Y0
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS acc1-64(SP), Y1
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS acc2-96(SP), Y2
 	VMOVUPS Y2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS acc3-128(SP), Y3
 	VMOVUPS Y3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS acc4-160(SP), Y4
 	VMOVUPS Y4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS acc5-192(SP), Y5
 	VMOVUPS Y5, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx8n1(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ4Kx8n1(SB), NOSPLIT, $0-56
+// func mulQ4Kx8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ4Kx8n1(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -4699,15 +4523,14 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx8n2(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ4Kx8n2(SB), NOSPLIT, $0-56
+// func mulQ4Kx8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ4Kx8n2(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -4814,28 +4637,23 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx8n3(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ4Kx8n3(SB), NOSPLIT, $0-56
+// func mulQ4Kx8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ4Kx8n3(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -4975,32 +4793,25 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx8n4(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ4Kx8n4(SB), NOSPLIT, $0-56
+// func mulQ4Kx8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ4Kx8n4(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -5173,36 +4984,27 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y3, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx8n6(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ4Kx8n6(SB), NOSPLIT, $0-56
+// func mulQ4Kx8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ4Kx8n6(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -5441,44 +5243,31 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y5, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx8n1(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ5Kx8n1(SB), NOSPLIT, $0-56
+// func mulQ5Kx8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ5Kx8n1(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -5588,15 +5377,14 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx8n2(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ5Kx8n2(SB), NOSPLIT, $0-56
+// func mulQ5Kx8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ5Kx8n2(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -5732,28 +5520,23 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx8n3(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ5Kx8n3(SB), NOSPLIT, $0-56
+// func mulQ5Kx8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ5Kx8n3(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -5922,32 +5705,25 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx8n4(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ5Kx8n4(SB), NOSPLIT, $0-56
+// func mulQ5Kx8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ5Kx8n4(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -6149,36 +5925,27 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y3, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx8n6(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ5Kx8n6(SB), NOSPLIT, $0-56
+// func mulQ5Kx8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ5Kx8n6(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -6446,44 +6213,31 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y5, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx8n1(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ6Kx8n1(SB), NOSPLIT, $0-56
+// func mulQ6Kx8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ6Kx8n1(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 	VMOVDQU bits56<>(SB), Y14
 panel:
@@ -6603,15 +6357,14 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx8n2(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ6Kx8n2(SB), NOSPLIT, $0-56
+// func mulQ6Kx8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ6Kx8n2(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 	VMOVDQU bits56<>(SB), Y14
 panel:
@@ -6761,28 +6514,23 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx8n3(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ6Kx8n3(SB), NOSPLIT, $0-56
+// func mulQ6Kx8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ6Kx8n3(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 	VMOVDQU bits56<>(SB), Y14
 panel:
@@ -6969,32 +6717,25 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx8n4(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ6Kx8n4(SB), NOSPLIT, $0-56
+// func mulQ6Kx8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ6Kx8n4(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 	VMOVDQU bits56<>(SB), Y14
 panel:
@@ -7218,36 +6959,27 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y3, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx8n6(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ6Kx8n6(SB), NOSPLIT, $0-56
+// func mulQ6Kx8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ6Kx8n6(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 	VMOVDQU bits56<>(SB), Y14
 panel:
@@ -7545,29 +7277,17 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Y0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Y5, (BX)
-stored:
 	ADDQ $32, DI
 	DECQ R10
 	JNZ panel

@@ -2,15 +2,14 @@
 
 #include "textflag.h"
 
-// func mulQ40x16n1(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ40x16n1(SB), NOSPLIT, $0-56
+// func mulQ40x16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ40x16n1(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -61,15 +60,14 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ40x16n2(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ40x16n2(SB), NOSPLIT, $0-56
+// func mulQ40x16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ40x16n2(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -128,28 +126,23 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ40x16n3(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ40x16n3(SB), NOSPLIT, $0-56
+// func mulQ40x16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ40x16n3(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -223,32 +216,25 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ40x16n4(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ40x16n4(SB), NOSPLIT, $0-56
+// func mulQ40x16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ40x16n4(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -337,36 +323,27 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ40x16n6(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ40x16n6(SB), NOSPLIT, $0-56
+// func mulQ40x16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ40x16n6(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -485,44 +462,31 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ40x16n8(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ40x16n8(SB), NOSPLIT, $0-56
+// func mulQ40x16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ40x16n8(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -671,52 +635,35 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z6, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z7, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ40x16n12(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ40x16n12(SB), NOSPLIT, $0-56
+// func mulQ40x16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ40x16n12(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -925,68 +872,43 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z6, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z7, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z8, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z9, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z10, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z11, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ41x16n1(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ41x16n1(SB), NOSPLIT, $0-56
+// func mulQ41x16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ41x16n1(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -1039,15 +961,14 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ41x16n2(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ41x16n2(SB), NOSPLIT, $0-56
+// func mulQ41x16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ41x16n2(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -1109,28 +1030,23 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ41x16n3(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ41x16n3(SB), NOSPLIT, $0-56
+// func mulQ41x16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ41x16n3(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -1208,32 +1124,25 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ41x16n4(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ41x16n4(SB), NOSPLIT, $0-56
+// func mulQ41x16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ41x16n4(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -1327,36 +1236,27 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ41x16n6(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ41x16n6(SB), NOSPLIT, $0-56
+// func mulQ41x16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ41x16n6(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -1482,44 +1382,31 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ41x16n8(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ41x16n8(SB), NOSPLIT, $0-56
+// func mulQ41x16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ41x16n8(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -1677,52 +1564,35 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z6, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z7, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ41x16n12(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ41x16n12(SB), NOSPLIT, $0-56
+// func mulQ41x16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ41x16n12(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -1944,68 +1814,43 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z6, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z7, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z8, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z9, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z10, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z11, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ50x16n1(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ50x16n1(SB), NOSPLIT, $0-56
+// func mulQ50x16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ50x16n1(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -2074,15 +1919,14 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ50x16n2(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ50x16n2(SB), NOSPLIT, $0-56
+// func mulQ50x16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ50x16n2(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -2159,28 +2003,23 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ50x16n3(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ50x16n3(SB), NOSPLIT, $0-56
+// func mulQ50x16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ50x16n3(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -2272,32 +2111,25 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ50x16n4(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ50x16n4(SB), NOSPLIT, $0-56
+// func mulQ50x16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ50x16n4(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -2404,36 +2236,27 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ50x16n6(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ50x16n6(SB), NOSPLIT, $0-56
+// func mulQ50x16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ50x16n6(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -2570,44 +2393,31 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ50x16n8(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ50x16n8(SB), NOSPLIT, $0-56
+// func mulQ50x16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ50x16n8(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -2774,52 +2584,35 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z6, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z7, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ50x16n12(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ50x16n12(SB), NOSPLIT, $0-56
+// func mulQ50x16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ50x16n12(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -3046,68 +2839,43 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z6, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z7, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z8, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z9, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z10, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z11, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ51x16n1(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ51x16n1(SB), NOSPLIT, $0-56
+// func mulQ51x16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ51x16n1(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -3178,15 +2946,14 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ51x16n2(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ51x16n2(SB), NOSPLIT, $0-56
+// func mulQ51x16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ51x16n2(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -3266,28 +3033,23 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ51x16n3(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ51x16n3(SB), NOSPLIT, $0-56
+// func mulQ51x16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ51x16n3(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -3383,32 +3145,25 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ51x16n4(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ51x16n4(SB), NOSPLIT, $0-56
+// func mulQ51x16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ51x16n4(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -3520,36 +3275,27 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ51x16n6(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ51x16n6(SB), NOSPLIT, $0-56
+// func mulQ51x16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ51x16n6(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -3693,44 +3439,31 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ51x16n8(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ51x16n8(SB), NOSPLIT, $0-56
+// func mulQ51x16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ51x16n8(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -3906,52 +3639,35 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z6, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z7, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ51x16n12(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ51x16n12(SB), NOSPLIT, $0-56
+// func mulQ51x16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ51x16n12(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -4191,68 +3907,43 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z6, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z7, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z8, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z9, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z10, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z11, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ80x16n1(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ80x16n1(SB), NOSPLIT, $0-56
+// func mulQ80x16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ80x16n1(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
@@ -4293,15 +3984,14 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ80x16n2(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ80x16n2(SB), NOSPLIT, $0-56
+// func mulQ80x16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ80x16n2(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
@@ -4350,28 +4040,23 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ80x16n3(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ80x16n3(SB), NOSPLIT, $0-56
+// func mulQ80x16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ80x16n3(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
@@ -4435,32 +4120,25 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ80x16n4(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ80x16n4(SB), NOSPLIT, $0-56
+// func mulQ80x16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ80x16n4(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
@@ -4539,36 +4217,27 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ80x16n6(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ80x16n6(SB), NOSPLIT, $0-56
+// func mulQ80x16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ80x16n6(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
@@ -4677,44 +4346,31 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ80x16n8(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ80x16n8(SB), NOSPLIT, $0-56
+// func mulQ80x16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ80x16n8(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
@@ -4853,52 +4509,35 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z6, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z7, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ80x16n12(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ80x16n12(SB), NOSPLIT, $0-56
+// func mulQ80x16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ80x16n12(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
@@ -5097,68 +4736,43 @@ block:
 	DECQ CX
 	JNZ block
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z6, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z7, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z8, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z9, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z10, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z11, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx16n1(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ4Kx16n1(SB), NOSPLIT, $0-56
+// func mulQ4Kx16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ4Kx16n1(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -5223,15 +4837,14 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx16n2(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ4Kx16n2(SB), NOSPLIT, $0-56
+// func mulQ4Kx16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ4Kx16n2(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -5305,28 +4918,23 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx16n3(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ4Kx16n3(SB), NOSPLIT, $0-56
+// func mulQ4Kx16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ4Kx16n3(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -5416,32 +5024,25 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx16n4(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ4Kx16n4(SB), NOSPLIT, $0-56
+// func mulQ4Kx16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ4Kx16n4(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -5547,36 +5148,27 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx16n6(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ4Kx16n6(SB), NOSPLIT, $0-56
+// func mulQ4Kx16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ4Kx16n6(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -5714,44 +5306,31 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx16n8(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ4Kx16n8(SB), NOSPLIT, $0-56
+// func mulQ4Kx16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ4Kx16n8(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -5921,52 +5500,35 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z6, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z7, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx16n12(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ4Kx16n12(SB), NOSPLIT, $0-56
+// func mulQ4Kx16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ4Kx16n12(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -6200,68 +5762,43 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z6, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z7, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z8, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z9, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z10, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z11, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx16n1(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ5Kx16n1(SB), NOSPLIT, $0-56
+// func mulQ5Kx16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ5Kx16n1(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -6344,15 +5881,14 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx16n2(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ5Kx16n2(SB), NOSPLIT, $0-56
+// func mulQ5Kx16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ5Kx16n2(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -6444,28 +5980,23 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx16n3(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ5Kx16n3(SB), NOSPLIT, $0-56
+// func mulQ5Kx16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ5Kx16n3(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -6573,32 +6104,25 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx16n4(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ5Kx16n4(SB), NOSPLIT, $0-56
+// func mulQ5Kx16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ5Kx16n4(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -6722,36 +6246,27 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx16n6(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ5Kx16n6(SB), NOSPLIT, $0-56
+// func mulQ5Kx16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ5Kx16n6(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -6907,44 +6422,31 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx16n8(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ5Kx16n8(SB), NOSPLIT, $0-56
+// func mulQ5Kx16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ5Kx16n8(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -7132,52 +6634,35 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z6, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z7, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx16n12(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ5Kx16n12(SB), NOSPLIT, $0-56
+// func mulQ5Kx16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ5Kx16n12(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -7429,68 +6914,43 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z6, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z7, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z8, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z9, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z10, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z11, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx16n1(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ6Kx16n1(SB), NOSPLIT, $0-56
+// func mulQ6Kx16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ6Kx16n1(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x30303030, AX
@@ -7572,15 +7032,14 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx16n2(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ6Kx16n2(SB), NOSPLIT, $0-56
+// func mulQ6Kx16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ6Kx16n2(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x30303030, AX
@@ -7671,28 +7130,23 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx16n3(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ6Kx16n3(SB), NOSPLIT, $0-56
+// func mulQ6Kx16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ6Kx16n3(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x30303030, AX
@@ -7799,32 +7253,25 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx16n4(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ6Kx16n4(SB), NOSPLIT, $0-56
+// func mulQ6Kx16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ6Kx16n4(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x30303030, AX
@@ -7947,36 +7394,27 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx16n6(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ6Kx16n6(SB), NOSPLIT, $0-56
+// func mulQ6Kx16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ6Kx16n6(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x30303030, AX
@@ -8131,44 +7569,31 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx16n8(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ6Kx16n8(SB), NOSPLIT, $0-56
+// func mulQ6Kx16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ6Kx16n8(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x30303030, AX
@@ -8355,52 +7780,35 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z6, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z7, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx16n12(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
-TEXT ·mulQ6Kx16n12(SB), NOSPLIT, $0-56
+// func mulQ6Kx16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
+TEXT ·mulQ6Kx16n12(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
-	MOVQ rows+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x30303030, AX
@@ -8651,53 +8059,29 @@ block:
 	SUBQ $8, CX
 	JNZ super
 	MOVQ DI, BX
-	MOVQ R12, CX
 	VMOVUPS Z0, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z1, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z2, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z3, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z4, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z5, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z6, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z7, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z8, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z9, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z10, (BX)
-	DECQ CX
-	JZ stored
 	ADDQ R11, BX
 	VMOVUPS Z11, (BX)
-stored:
 	ADDQ $64, DI
 	DECQ R10
 	JNZ panel

@@ -4,15 +4,14 @@ import "unsafe"
 
 // quantKernel multiplies npanel panels of quantised weights at w by one tile of
 // activations at a: nblk blocks of 32 columns. Token t's values go to c plus t
-// times ldc bytes, R floats a panel; only the first rows tokens are stored.
-type quantKernel func(w, a *byte, c *float32, nblk, npanel, ldc, rows int)
+// times ldc bytes, R floats a panel.
+type quantKernel func(w, a *byte, c *float32, nblk, npanel, ldc int)
 
 // quantTable holds the functions of one level on quantised weights.
 type quantTable struct {
 	mul quantKernels
-	// activation quantises the live tokens of a tile, which lie in x stride
-	// floats apart.
-	activation func(dst []byte, x []float32, stride, cols int, t tile)
+	// activation quantises a tile of n tokens, which lie in x stride floats apart.
+	activation func(dst []byte, x []float32, stride, cols, n int)
 }
 
 // quantKernels holds the kernels of each quantised type.
@@ -37,25 +36,25 @@ func genericQuantTable(level Level) quantTable {
 	return table
 }
 
-func genericActivation(level Level) func(dst []byte, x []float32, stride, cols int, t tile) {
-	return func(dst []byte, x []float32, stride, cols int, t tile) {
-		for i := range t.live {
-			quantizeActivation(level, dst, x[i*stride:][:cols], t.n, i)
+func genericActivation(level Level) func(dst []byte, x []float32, stride, cols, n int) {
+	return func(dst []byte, x []float32, stride, cols, n int) {
+		for i := range n {
+			quantizeActivation(level, dst, x[i*stride:][:cols], n, i)
 		}
 	}
 }
 
 func genericQuantMul(level Level, t Type, n int) quantKernel {
 	R := level.PanelRows()
-	return func(w, a *byte, c *float32, nblk, npanel, ldc, rows int) {
+	return func(w, a *byte, c *float32, nblk, npanel, ldc int) {
 		f := t.packedFormat()
 		panel := R * (nblk*f.block + nblk/8*f.head)
 		act := unsafe.Slice(a, nblk*actWords*4*n)
 		for p := range npanel {
 			var acc [largestQuantTile][largestR]float32
 			weights := unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(w), p*panel)), panel)
-			genericPanel(&acc, t, R, weights, act, nblk, n, rows)
-			for i := range rows {
+			genericPanel(&acc, t, R, weights, act, nblk, n)
+			for i := range n {
 				copy(unsafe.Slice((*float32)(unsafe.Add(unsafe.Pointer(c), i*ldc+p*R*4)), R), acc[i][:R])
 			}
 		}
@@ -73,7 +72,7 @@ type genericBlock struct {
 }
 
 // genericPanel adds the products of one panel of R rows to acc.
-func genericPanel(acc *[largestQuantTile][largestR]float32, t Type, R int, w, act []byte, nblk, n, rows int) {
+func genericPanel(acc *[largestQuantTile][largestR]float32, t Type, R int, w, act []byte, nblk, n int) {
 	f := t.packedFormat()
 	var b genericBlock
 	var head []byte
@@ -84,7 +83,7 @@ func genericPanel(acc *[largestQuantTile][largestR]float32, t Type, R int, w, ac
 		b.decode(t, R, head, w[:R*f.block])
 		w = w[R*f.block:]
 		a := act[k*actWords*4*n:][:actWords*4*n]
-		for i := range rows {
+		for i := range n {
 			var q [32]int32
 			for k := range q {
 				q[k] = int32(int8(a[4*((actQuants+k/4)*n+i)+k%4]))

@@ -74,15 +74,15 @@ func (f format) head(R int) int {
 	return 0
 }
 
-const signature = "(w, a *byte, c *float32, nblk, npanel, ldc, rows int)"
+const signature = "(w, a *byte, c *float32, nblk, npanel, ldc int)"
 
 // begin opens a kernel and its loops over panels and blocks. In a block SI
 // points to the weights, DX to the activations, R13 to the header.
 func begin(f *asm.File, q format, level string, R, n, frame int, constants, clearAcc func()) {
-	f.FuncFrame(fmt.Sprintf("mul%sx%dn%d", q.name, R, n), signature, frame, 56,
+	f.FuncFrame(fmt.Sprintf("mul%sx%dn%d", q.name, R, n), signature, frame, 48,
 		fmt.Sprintf("is the %s quantKernel of %s for %d tokens.", level, q.name, n))
 	f.P("MOVQ w+0(FP), SI\nMOVQ a+8(FP), R8\nMOVQ c+16(FP), DI\nMOVQ nblk+24(FP), R9")
-	f.P("MOVQ npanel+32(FP), R10\nMOVQ ldc+40(FP), R11\nMOVQ rows+48(FP), R12")
+	f.P("MOVQ npanel+32(FP), R10\nMOVQ ldc+40(FP), R11")
 	constants()
 	f.Label("panel")
 	f.P("MOVQ R8, DX\nMOVQ R9, CX")
@@ -103,17 +103,11 @@ func end(f *asm.File, q format, R, n int, store func(t int)) {
 		f.P("DECQ CX\nJNZ block")
 	}
 	f.P("MOVQ DI, BX")
-	if n > 1 {
-		f.P("MOVQ R12, CX")
-	}
 	for t := range n {
 		store(t)
 		if t < n-1 {
-			f.P("DECQ CX\nJZ stored\nADDQ R11, BX")
+			f.P("ADDQ R11, BX")
 		}
-	}
-	if n > 1 {
-		f.Label("stored")
 	}
 	f.P("ADDQ $%d, DI\nDECQ R10\nJNZ panel\nVZEROUPPER\nRET", 4*R)
 }

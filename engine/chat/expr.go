@@ -456,7 +456,7 @@ func (p *exprParser) filter(c code) code {
 }
 
 var plainTests = []string{
-	"defined", "undefined", "none", "boolean", "integer", "float", "number", "string", "mapping", "callable",
+	"defined", "undefined", "none", "boolean", "integer", "float", "string", "mapping", "callable",
 	"true", "false", "odd", "even",
 }
 

@@ -11,11 +11,11 @@ import (
 // the input as text, by its length or with all it holds; or (ours) by run.filter.
 func filterGuard(name string) (guard string, ours bool) {
 	switch name {
-	case "lower", "upper", "capitalize", "title", "wordcount", "escape", "e":
+	case "lower", "upper", "capitalize", "wordcount", "escape", "e":
 		return "__text", false
 	case "length", "count", "reverse", "default", "d", "safe", "abs", "round", "batch":
 		return "__shallow", false
-	case "unique", "sum", "max", "min", "int", "float":
+	case "sum", "max", "min", "int", "float":
 		return "__deep", false
 	}
 	return "", true
@@ -32,6 +32,12 @@ func (r *run) filter(a args, kw keywords) (jinja.Value, error) {
 		return r.fromJSON(v)
 	case "string":
 		return r.write(args{v}, nil)
+	case "title":
+		s, err := r.text(args{v}, nil)
+		if err != nil {
+			return undefined, err
+		}
+		return jinja.NewString(title(s.AsString(), func(c rune) bool { return !strings.ContainsRune("- \t\n\r({[<", c) })), nil
 	case "trim":
 		s, err := r.str(v)
 		if err == nil {
@@ -48,6 +54,8 @@ func (r *run) filter(a args, kw keywords) (jinja.Value, error) {
 		return r.items(v)
 	case "list", "first", "last", "random":
 		return r.sequence(v, name)
+	case "unique":
+		return r.unique(v, a, kw)
 	case "sort", "dictsort":
 		return r.sort(v, name, a, kw)
 	case "map":
@@ -180,6 +188,36 @@ func (r *run) sequence(v jinja.Value, name string) (jinja.Value, error) {
 	return items[0], nil
 }
 
+// unique keeps the first of equal items; case makes no difference to strings unless asked.
+func (r *run) unique(v jinja.Value, a args, kw keywords) (jinja.Value, error) {
+	list, err := r.each(args{v}, nil)
+	if err != nil {
+		return undefined, err
+	}
+	sensitive := arg(a, 0, kw, "case_sensitive", none).IsTruthy()
+	attribute, err := r.str(arg(a, 1, kw, "attribute", nothing))
+	if err != nil {
+		return undefined, err
+	}
+	seen := map[string]bool{}
+	var kept []jinja.Value
+	for _, x := range list.AsList().Items {
+		at := attributeOf(x, attribute)
+		key, err := r.str(jinja.NewList(args{at})) // which tells '1' from 1
+		if err != nil {
+			return undefined, err
+		}
+		if at.IsString() && !sensitive {
+			key = strings.ToLower(key)
+		}
+		if !seen[key] {
+			seen[key] = true
+			kept = append(kept, x)
+		}
+	}
+	return jinja.NewList(kept), r.alloc(valueSize * len(kept))
+}
+
 // maxSort bounds the items of a list to sort: the time that takes is not counted as it goes.
 const maxSort = 100_000
 
@@ -274,7 +312,7 @@ func (r *run) mapFilter(v jinja.Value, a args, kw keywords) (jinja.Value, error)
 func (r *run) mapped(name string, v jinja.Value, a args, kw keywords) (jinja.Value, error) {
 	if guard, ours := filterGuard(name); !ours {
 		switch name {
-		case "lower", "upper", "title", "capitalize":
+		case "lower", "upper", "capitalize":
 			s, err := r.str(v)
 			if err != nil {
 				return undefined, err
@@ -402,13 +440,13 @@ func (r *run) passes(name string, v jinja.Value, a args) (bool, error) {
 	case "float":
 		return v.IsFloat(), nil
 	case "number":
-		return v.IsNumber(), nil
+		return v.IsNumber() || v.IsBool(), nil
 	case "string":
 		return v.IsString(), nil
 	case "mapping":
 		return v.IsDict(), nil
 	case "sequence", "iterable":
-		return v.IsString() || v.IsList() || v.IsDict(), nil
+		return v.IsString() || v.IsList() || v.IsDict() || v.IsUndefined(), nil // as Jinja2 has it
 	case "callable":
 		return v.IsCallable(), nil
 	case "odd", "even":

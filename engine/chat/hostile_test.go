@@ -171,3 +171,32 @@ func TestRenderStopsWithItsContext(t *testing.T) {
 		t.Errorf("got %v, want the context's error", err)
 	}
 }
+
+// FuzzTemplate compiles and renders any text as a template: it must end, without a panic, and what the translator
+// takes the library must take.
+func FuzzTemplate(f *testing.F) {
+	for _, c := range hostile {
+		f.Add(c.template)
+	}
+	var golden struct{ Cases []struct{ Template string } }
+	readJSON(f, "testdata/constructs.json", &golden)
+	for _, c := range golden.Cases {
+		f.Add(c.Template)
+	}
+	vars := json.RawMessage(`{"x":{"a":[1,"é",null],"items":{}},"m":[{"role":"user","content":"hi"}],"s":"text","n":3,"l":[3,1,2]}`)
+	f.Fuzz(func(t *testing.T, source string) {
+		template, err := chat.Evaluate(source)
+		if err != nil {
+			if _, ok := errors.AsType[*chat.SyntaxError](err); !ok {
+				translated, _ := chat.Translate(source)
+				t.Fatalf("the library refuses %q: %v", translated, err)
+			}
+			return
+		}
+		template.SetTime(20 * time.Millisecond)
+		_, err = template.RenderExactly(t.Context(), vars, noon)
+		if eval, ok := errors.AsType[*chat.EvalError](err); ok && strings.Contains(eval.Reason, "runtime error") {
+			t.Errorf("panic: %v", eval)
+		}
+	})
+}

@@ -127,7 +127,8 @@ func (r *run) stringMethod(s, name string, a args, kw keywords) (jinja.Value, er
 }
 
 var plainStringMethods = map[string]func(string) string{
-	"lower": strings.ToLower, "upper": strings.ToUpper, "title": title, "capitalize": capitalize,
+	"lower": strings.ToLower, "upper": strings.ToUpper, "capitalize": capitalize,
+	"title": func(s string) string { return title(s, unicode.IsLetter) },
 }
 
 var runeMethods = map[string]func(rune) bool{
@@ -145,11 +146,12 @@ func capitalize(s string) string {
 	return string(runes)
 }
 
-func title(s string) string {
+// title raises the first letter of each word, a run of characters for which part is true.
+func title(s string, part func(rune) bool) string {
 	word := false
 	return strings.Map(func(c rune) rune {
 		was := word
-		if word = unicode.IsLetter(c); was {
+		if word = part(c); was {
 			return unicode.ToLower(c)
 		}
 		return unicode.ToTitle(c)

@@ -137,10 +137,10 @@ func (r *run) float(a args, _ keywords) (jinja.Value, error) {
 
 func (r *run) negative(a args, _ keywords) (jinja.Value, error) {
 	switch v := a[0]; {
-	case v.IsInt():
-		return jinja.NewInt(-v.AsInt()), nil
 	case v.IsFloat():
 		return jinja.NewFloat(-v.AsFloat()), nil
+	case v.IsInt(), v.IsBool():
+		return jinja.NewInt(-toInt(v)), nil
 	}
 	return fail("- needs a number")
 }
@@ -319,10 +319,10 @@ func (r *run) apply(x jinja.Value, op string, y jinja.Value) (jinja.Value, error
 	case op == "+" && x.IsList() && y.IsList():
 		err := r.alloc(shallow(x) + shallow(y))
 		return jinja.NewList(slices.Concat(x.AsList().Items, y.AsList().Items)), err
-	case op == "*" && (x.IsString() || x.IsList()) && y.IsInt():
-		return r.repeat(x, y.AsInt())
-	case op == "*" && (y.IsString() || y.IsList()) && x.IsInt():
-		return r.repeat(y, x.AsInt())
+	case op == "*" && (x.IsString() || x.IsList()) && (y.IsInt() || y.IsBool()):
+		return r.repeat(x, toInt(y))
+	case op == "*" && (y.IsString() || y.IsList()) && (x.IsInt() || x.IsBool()):
+		return r.repeat(y, toInt(x))
 	}
 	fx, okx := numeric(x)
 	fy, oky := numeric(y)

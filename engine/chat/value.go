@@ -325,10 +325,19 @@ func equal(a, b jinja.Value) bool {
 	return a.IsNone() && b.IsNone() || a.IsUndefined() && b.IsUndefined()
 }
 
-// order is Python's ordering of numbers and of strings; ok is false for what it does not order.
+// order is Python's ordering of numbers, of strings and of lists; ok is false for what it does not order.
 func order(a, b jinja.Value) (c int, ok bool) {
 	if a.IsString() && b.IsString() {
 		return strings.Compare(a.AsString(), b.AsString()), true
+	}
+	if a.IsList() && b.IsList() {
+		x, y := a.AsList().Items, b.AsList().Items
+		for i := range min(len(x), len(y)) {
+			if !equal(x[i], y[i]) {
+				return order(x[i], y[i])
+			}
+		}
+		return cmp.Compare(len(x), len(y)), true
 	}
 	x, ok := numeric(a)
 	y, ok2 := numeric(b)

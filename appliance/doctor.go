@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"onebit/appliance/catalog"
+	"onebit/appliance/doctor"
+	"onebit/engine"
+	"onebit/engine/tensor"
+)
+
+const doctorUsage = `usage: 1bit doctor [--json]
+
+Says what of this box can serve models, and what to do about what cannot.
+The exit status is 0 when something can.
+
+      --json   print the report as JSON
+  -h, --help   this text
+`
+
+// runDoctor is `1bit doctor`.
+func runDoctor(args []string, stdout, stderr io.Writer) int {
+	asJSON := false
+	for _, arg := range args {
+		switch arg {
+		case "-h", "--help":
+			fmt.Fprint(stdout, doctorUsage)
+			return 0
+		case "--json":
+			asJSON = true
+		default:
+			fmt.Fprintf(stderr, "1bit doctor: unknown option %s\n%s", arg, doctorUsage)
+			return 2
+		}
+	}
+	ctx, stop := untilSignal(context.Background())
+	defer stop()
+	box, err := thisBox()
+	if err != nil {
+		fmt.Fprintf(stderr, "1bit doctor: %v\n", err)
+		return 1
+	}
+	report := doctor.Examine(ctx, box)
+	if asJSON {
+		out := json.NewEncoder(stdout)
+		out.SetIndent("", "  ")
+		err = out.Encode(report)
+	} else {
+		err = doctor.Print(stdout, report)
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "1bit doctor: %v\n", err)
+		return 1
+	}
+	if !report.CanServe() {
+		return 1
+	}
+	return 0
+}
+
+// thisBox is the machine that we run on.
+func thisBox() (doctor.Box, error) {
+	level, err := tensor.LevelFromEnv()
+	if err != nil {
+		return doctor.Box{}, err
+	}
+	b := doctor.Box{
+		Root: "/", GOOS: runtime.GOOS, GOARCH: runtime.GOARCH, Cores: runtime.NumCPU(), Level: level.String(),
+		Getenv: os.Getenv, Access: doctor.Access, Space: doctor.Space, Run: runCall,
+	}
+	if exe, err := os.Executable(); err == nil {
+		b.Prefix = filepath.Dir(filepath.Dir(exe))
+	}
+	if cache, err := catalog.UserCache(); err == nil {
+		b.Models = cache.Dir
+	}
+	b.Programs = func(d engine.Device) (doctor.Program, error) { return findServer(b.Prefix, d) }
+	return b, nil
+}
+
+// server says under which names a device's server is looked for.
+type server struct {
+	name     string // of the file
+	variable string // environment variable that names it
+	onPath   bool   // it is also looked for on PATH
+}
+
+var serverNames = map[engine.Device]server{
+	engine.Vulkan: {"llama-server", "ONEBIT_LLAMA_SERVER", true},
+	engine.HRX:    {"llama-server", "ONEBIT_LLAMA_SERVER", true},
+	engine.ROCm:   {"llama-server", "ONEBIT_LEAN_SERVER", false},
+	engine.Zinc:   {"zinc", "ONEBIT_ZINC", true},
+	engine.DS4:    {"ds4-server", "ONEBIT_DS4", true},
+	engine.MLX:    {"lemon-mlx-server", "LEMONADE_MLX_SERVER", true},
+	engine.NPU:    {"1bit-npu-server", "ONEBIT_NPU", false},
+	engine.ONNX:   {"ryzenai-server", "ONEBIT_ONNX_SERVER", true},
+}
+
+// findServer looks for a device's server as serve does without an option: what came with us, the variable, PATH.
+func findServer(prefix string, d engine.Device) (doctor.Program, error) {
+	s, ok := serverNames[d]
+	if !ok {
+		return doctor.Program{}, fmt.Errorf("no program serves the device %s", d)
+	}
+	if prefix != "" {
+		if path, err := exec.LookPath(filepath.Join(prefix, "lib", "1bit", string(d), s.name)); err == nil {
+			return doctor.Program{Path: path, From: "part of this installation"}, nil
+		}
+	}
+	if named := os.Getenv(s.variable); named != "" {
+		path, err := exec.LookPath(named)
+		if err != nil {
+			return doctor.Program{}, fmt.Errorf("%s names %q, which cannot be run", s.variable, named)
+		}
+		return doctor.Program{Path: path, From: "$" + s.variable}, nil
+	}
+	if !s.onPath {
+		return doctor.Program{}, fmt.Errorf("no %s in this installation, and %s is not set", s.name, s.variable)
+	}
+	path, err := exec.LookPath(s.name)
+	if err != nil {
+		return doctor.Program{}, fmt.Errorf("no %s in this installation or on PATH, and %s is not set", s.name, s.variable)
+	}
+	return doctor.Program{Path: path, From: "PATH"}, nil
+}
+
+// runCall runs a program to its end and returns all that it printed, as far as that is of use.
+func runCall(ctx context.Context, c doctor.Call) (string, error) {
+	cmd := exec.CommandContext(ctx, c.Path, c.Args...)
+	cmd.Env = append(os.Environ(), c.Env...)
+	cmd.WaitDelay = time.Second // for grandchildren that keep the pipe open
+	out := &limited{left: 64 << 10}
+	cmd.Stdout, cmd.Stderr = out, out
+	err := cmd.Run()
+	if ctx.Err() != nil {
+		err = fmt.Errorf("it did not end: %w", context.Cause(ctx))
+	}
+	return out.buf.String(), err
+}
+
+// limited keeps the beginning of what is written to it.
+type limited struct {
+	buf  bytes.Buffer
+	left int
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	n := min(len(b), l.left)
+	l.left -= n
+	l.buf.Write(b[:n])
+	return len(b), nil
+}

@@ -1,0 +1,8 @@
+package main
+
+// The parts of the doctor that tests reach for.
+var (
+	RunDoctor  = runDoctor
+	FindServer = findServer
+	RunCall    = runCall
+)

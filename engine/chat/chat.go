@@ -1,50 +1,33 @@
 // Package chat renders conversations with the chat template that a model file carries, and takes a model's answer
 // apart again into text, reasoning and tool calls.
-//
-// A template is a program by a stranger, in Jinja. It is translated into source for a library that evaluates it,
-// with every operation that can take time or memory turned into a call of a host function that counts: a template
-// that loops, recurses or explodes ends with an error, in the caller's goroutine. The translation also puts right
-// where the library differs from Jinja2 as model authors use it.
 package chat
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"strings"
 	"time"
 
-	"github.com/ardanlabs/jinja"
+	"onebit/engine/chat/template"
 )
 
 // Template is a compiled chat template. It is safe for concurrent use.
 type Template struct {
-	compiled *jinja.Template
+	compiled *template.Template
 	source   string
 	bos, eos string
-	limits   limits
-	gate     chan struct{} // bounds the renderings under way, and so their memory
 	traits   traits
 }
-
-// concurrent is how many renderings of one template run at a time; more wait.
-const concurrent = 4
 
 // New compiles a template, with the texts of the model's tokens that begin and end a sequence ("" for none), and
 // tries it on a few small conversations to learn what it can take. Errors are *SyntaxError, or *LimitError for a
 // template that does not get through those.
 func New(source, bosToken, eosToken string) (*Template, error) {
-	t := &Template{
-		source: source, bos: bosToken, eos: eosToken, limits: defaultLimits, gate: make(chan struct{}, concurrent),
-	}
-	translated, err := translate(source)
+	compiled, err := template.Compile(source)
 	if err != nil {
 		return nil, err
 	}
-	if t.compiled, err = jinja.Compile(translated); err != nil {
-		return nil, &SyntaxError{Reason: err.Error()}
-	}
+	t := &Template{compiled: compiled, source: source, bos: bosToken, eos: eosToken}
 	if t.traits, err = t.probe(); err != nil {
 		return nil, err
 	}
@@ -89,59 +72,19 @@ func (t *Template) Render(ctx context.Context, in Input) (string, error) {
 
 // Parts is Render with the places marked at which the conversation holds a text of in.Protect.
 func (t *Template) Parts(ctx context.Context, in Input) ([]Part, error) {
+	if in.Now.IsZero() {
+		in.Now = time.Now()
+	}
 	g := newGuards(in.Protect)
 	vars, err := t.variables(in, g)
 	if err != nil {
 		return nil, err
 	}
-	text, err := t.execute(ctx, vars, len(in.Messages)+len(in.Tools)+len(in.Kwargs), in.Now)
+	text, err := t.compiled.Render(ctx, vars, len(in.Messages)+len(in.Tools)+len(in.Kwargs), in.Now)
 	if err != nil {
 		return nil, err
 	}
 	return g.parts(text), nil
-}
-
-// execute renders with exactly these variables, made from input bytes of JSON.
-func (t *Template) execute(ctx context.Context, vars map[string]jinja.Value, input int, now time.Time) (_ string, err error) {
-	select {
-	case t.gate <- struct{}{}:
-		defer func() { <-t.gate }()
-	case <-ctx.Done():
-		return "", fmt.Errorf("rendering the chat template: %w", ctx.Err())
-	}
-	if now.IsZero() {
-		now = time.Now()
-	}
-	r := &run{budget: newBudget(ctx, t.limits, input), now: now, spaces: map[*jinja.Dict]bool{}}
-	r.addFunctions(vars)
-	defer func() {
-		if p := recover(); p != nil {
-			err = &EvalError{Reason: fmt.Sprint(p)}
-		}
-	}()
-	text, err := t.compiled.RenderValues(vars)
-	switch {
-	case err == nil && len(text) > t.limits.output:
-		return "", &LimitError{What: "output", Limit: bytesText(t.limits.output)}
-	case err == nil || isOurs(err):
-		return text, err
-	case ctx.Err() != nil:
-		return "", fmt.Errorf("rendering the chat template: %w", ctx.Err())
-	}
-	return "", &EvalError{Reason: err.Error()}
-}
-
-// SyntaxError is a template that does not compile, or uses what this package does not support.
-type SyntaxError struct {
-	Line   int // from 1; 0 when it is about the whole template
-	Reason string
-}
-
-func (e *SyntaxError) Error() string {
-	if e.Line == 0 {
-		return "chat template: " + e.Reason
-	}
-	return fmt.Sprintf("chat template, line %d: %s", e.Line, e.Reason)
 }
 
 // InputError is a conversation that is not one.
@@ -152,33 +95,10 @@ type InputError struct {
 
 func (e *InputError) Error() string { return e.Field + ": " + e.Reason }
 
-// RefusedError is a conversation that the template itself refuses, in the template's words.
-type RefusedError struct{ Message string }
-
-func (e *RefusedError) Error() string {
-	return "the model's chat template refuses the conversation: " + e.Message
-}
-
-// EvalError is a template that goes wrong on a conversation.
-type EvalError struct{ Reason string }
-
-func (e *EvalError) Error() string { return "the model's chat template fails: " + e.Reason }
-
-// LimitError is a template that takes more than it may.
-type LimitError struct{ What, Limit string }
-
-func (e *LimitError) Error() string {
-	return fmt.Sprintf("the model's chat template exceeds the limit of %s: %s", e.What, e.Limit)
-}
-
-// isOurs says whether err is one of the above.
-func isOurs(err error) bool {
-	if _, ok := errors.AsType[*RefusedError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[*EvalError](err); ok {
-		return true
-	}
-	_, ok := errors.AsType[*LimitError](err)
-	return ok
-}
+// What goes wrong with a template.
+type (
+	SyntaxError  = template.SyntaxError
+	RefusedError = template.RefusedError
+	EvalError    = template.EvalError
+	LimitError   = template.LimitError
+)

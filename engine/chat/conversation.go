@@ -5,26 +5,23 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/ardanlabs/jinja"
+
+	"onebit/engine/chat/template"
 )
 
 // variables are what the template sees of a request.
 func (t *Template) variables(in Input, g *guards) (map[string]jinja.Value, error) {
-	now := in.Now
-	if now.IsZero() {
-		now = time.Now()
-	}
 	vars := map[string]jinja.Value{
 		"bos_token":       jinja.NewString(t.bos),
 		"eos_token":       jinja.NewString(t.eos),
 		"enable_thinking": jinja.NewBool(true),
-		"date_string":     jinja.NewString(now.Format("02 Jan 2006")),
-		"datetime":        jinja.NewString(now.Format("Jan 02 2006")),
+		"date_string":     jinja.NewString(in.Now.Format("02 Jan 2006")),
+		"datetime":        jinja.NewString(in.Now.Format("Jan 02 2006")),
 	}
 	if present(in.Kwargs) {
-		kwargs, err := decode(in.Kwargs, g.mark)
+		kwargs, err := template.Decode(in.Kwargs, g.mark)
 		if err != nil || !kwargs.IsDict() {
 			return nil, &InputError{"chat_template_kwargs", "must be a JSON object" + because(err)}
 		}
@@ -40,7 +37,7 @@ func (t *Template) variables(in Input, g *guards) (map[string]jinja.Value, error
 	vars["add_generation_prompt"] = jinja.NewBool(in.AddGenerationPrompt)
 	delete(vars, "tools")
 	if present(in.Tools) {
-		tools, err := decode(in.Tools, g.mark)
+		tools, err := template.Decode(in.Tools, g.mark)
 		if err != nil || !tools.IsList() {
 			return nil, &InputError{"tools", "must be a JSON array" + because(err)}
 		}
@@ -67,17 +64,17 @@ func because(err error) string {
 
 // messages decodes the conversation and puts it into the form that the template can take.
 func (t *Template) messages(raw json.RawMessage, g *guards) (jinja.Value, error) {
-	v, err := decode(raw, g.mark)
+	v, err := template.Decode(raw, g.mark)
 	if err != nil || !v.IsList() {
-		return undefined, &InputError{"messages", "must be a JSON array" + because(err)}
+		return jinja.Undefined(), &InputError{"messages", "must be a JSON array" + because(err)}
 	}
 	list := v.AsList()
 	if list.Len() == 0 {
-		return undefined, &InputError{"messages", "must not be empty"}
+		return jinja.Undefined(), &InputError{"messages", "must not be empty"}
 	}
 	for i := range list.Items {
 		if err := t.message(&list.Items[i], fmt.Sprintf("messages[%d]", i)); err != nil {
-			return undefined, err
+			return jinja.Undefined(), err
 		}
 	}
 	if !t.traits.system {
@@ -99,7 +96,7 @@ func (t *Template) message(v *jinja.Value, field string) error {
 	out := jinja.NewDict()
 	m := out.AsDict()
 	m.Set("role", role)
-	m.Set("content", nothing)
+	m.Set("content", jinja.NewString(""))
 	for _, k := range v.AsDict().Keys {
 		if x := v.AsDict().Data[k]; !x.IsNone() {
 			m.Set(k, x)
@@ -147,22 +144,22 @@ func (t *Template) content(v jinja.Value, field string) (jinja.Value, error) {
 		part := jinja.NewDict()
 		part.AsDict().Set("type", jinja.NewString("text"))
 		part.AsDict().Set("text", v)
-		return jinja.NewList(args{part}), nil
+		return jinja.NewList([]jinja.Value{part}), nil
 	case !v.IsList():
-		return undefined, &InputError{field, "must be a string or an array of parts"}
+		return jinja.Undefined(), &InputError{field, "must be a string or an array of parts"}
 	}
 	var texts []string
 	for i, part := range v.AsList().Items {
 		at := fmt.Sprintf("%s[%d]", field, i)
 		if !part.IsDict() {
-			return undefined, &InputError{at, "must be an object"}
+			return jinja.Undefined(), &InputError{at, "must be an object"}
 		}
 		kind, text := part.AsDict().Data["type"], part.AsDict().Data["text"]
 		if !kind.IsString() || kind.AsString() != "text" {
-			return undefined, &InputError{at + ".type", "only text parts are supported"}
+			return jinja.Undefined(), &InputError{at + ".type", "only text parts are supported"}
 		}
 		if !text.IsString() {
-			return undefined, &InputError{at + ".text", "must be a string"}
+			return jinja.Undefined(), &InputError{at + ".text", "must be a string"}
 		}
 		texts = append(texts, text.AsString())
 	}
@@ -201,17 +198,15 @@ func (t *Template) toolCall(v *jinja.Value, field string) error {
 // arguments turns the arguments of a call into an object or into JSON text. Text that is no JSON, as models write it
 // now and then, stays text.
 func (t *Template) arguments(v jinja.Value) jinja.Value {
-	same := func(s string) string { return s }
 	switch {
 	case v.IsNone():
 		return t.arguments(jinja.NewDict())
 	case v.IsString() && t.traits.objects:
-		if o, err := decode([]byte(v.AsString()), same); err == nil && o.IsDict() {
+		if o, err := template.Decode([]byte(v.AsString()), nil); err == nil && o.IsDict() {
 			return o
 		}
 	case !v.IsString() && !t.traits.objects:
-		style := jsonStyle{indent: -1, item: ",", key: ":"}
-		return jinja.NewString(string(style.appendJSON(nil, v, 0)))
+		return jinja.NewString(template.JSON(v))
 	}
 	return v
 }

@@ -5,11 +5,12 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"onebit/engine/chat/template"
 )
 
-// guard is a noncharacter that stands inside a protected text while a template runs: it survives what templates do
-// to strings, and no request keeps one of its own.
-const guard = '\ufdd0'
+// guard stands inside a protected text while a template runs; no request keeps one of its own.
+const guard = template.Mark
 
 // guards finds protected texts in the strings of a conversation and again in the prompt.
 type guards struct {

@@ -1,8 +1,6 @@
 package chat_test
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -18,97 +17,18 @@ import (
 	"onebit/engine/gguf"
 )
 
-func sum(data string) string {
-	h := sha256.Sum256([]byte(data))
-	return hex.EncodeToString(h[:])
-}
+// noon is the present for the templates under test.
+var noon = time.Date(2026, 7, 4, 12, 0, 0, 0, time.UTC)
 
-// published are the templates of model authors, by hash, with the hashes of what they render.
-type published struct {
-	Misses    []struct{ Template, Case, Reason string }
-	Templates []struct {
-		Name, SHA256 string
-		Renderings   map[string]string
+func readJSON(t testing.TB, path string, v any) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
 	}
-}
-
-// TestPublishedTemplates renders the templates that llama.cpp's source has as model authors publish them.
-// ONEBIT_LLAMA_SOURCE may name several folders.
-func TestPublishedTemplates(t *testing.T) {
-	source := os.Getenv("ONEBIT_LLAMA_SOURCE")
-	if source == "" {
-		t.Skip("SKIPPED: ONEBIT_LLAMA_SOURCE names no llama.cpp source with chat templates; `make test-all` sets it")
+	if err := json.Unmarshal(data, v); err != nil {
+		t.Fatalf("%s: %v", path, err)
 	}
-	var golden published
-	readJSON(t, "testdata/renderings.json", &golden)
-	var conversations []struct {
-		Name string
-		Vars json.RawMessage
-	}
-	readJSON(t, "testdata/conversations.json", &conversations)
-	missing := map[string]string{}
-	for _, m := range golden.Misses {
-		missing[m.Template+"|"+m.Case] = m.Reason
-	}
-	sources := templateSources(t, source)
-	found, equal, misses, all := 0, 0, 0, 0
-	for _, g := range golden.Templates {
-		all += len(g.Renderings)
-		text, ok := sources[g.SHA256]
-		if !ok {
-			t.Logf("%s is not there", g.Name)
-			continue
-		}
-		found++
-		template, err := chat.New(text, "<s>", "</s>")
-		if err != nil {
-			t.Errorf("%s: %v", g.Name, err)
-			continue
-		}
-		for _, c := range conversations {
-			want, ok := g.Renderings[c.Name]
-			if !ok {
-				continue
-			}
-			got, err := template.RenderExactly(t.Context(), c.Vars, noon)
-			_, listed := missing[g.Name+"|"+c.Name]
-			switch same := err == nil && sum(got) == want; {
-			case same && listed:
-				t.Errorf("%s, %s: listed as a miss, but equal", g.Name, c.Name)
-			case listed:
-				misses++
-			case !same:
-				t.Errorf("%s, %s: differs from jinja2's (error %v)", g.Name, c.Name, err)
-			default:
-				equal++
-			}
-		}
-	}
-	t.Logf("%d of %d templates found: %d of %d renderings equal byte for byte, %d listed as misses", found, len(golden.Templates), equal, all, misses)
-	if found < 69 {
-		t.Errorf("%d templates found in %s, expected at least 69", found, source)
-	}
-}
-
-// templateSources are the texts of the templates in the folders that list names, by hash.
-func templateSources(t *testing.T, list string) map[string]string {
-	sources := map[string]string{}
-	for _, dir := range filepath.SplitList(list) {
-		for _, pattern := range []string{"*.jinja", "models/templates/*.jinja"} {
-			paths, err := filepath.Glob(filepath.Join(dir, pattern))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, path := range paths {
-				text, err := os.ReadFile(path)
-				if err != nil {
-					t.Fatal(err)
-				}
-				sources[sum(string(text))] = string(text)
-			}
-		}
-	}
-	return sources
 }
 
 // TestGoldenPrompts renders conversations with the templates of real models.
@@ -299,47 +219,6 @@ func TestRefusedError(t *testing.T) {
 	}
 }
 
-func TestEvalError(t *testing.T) {
-	for _, c := range []struct{ template, want string }{
-		{"{{ x() }}", "x is an undefined value, not a function"},
-		{"{{ 'a'.nope() }}", "'a'.nope is an undefined value, not a function"},
-		{"{{ 1|nope }}", `the filter "nope" is not supported`},
-		{"{{ 1 is nope }}", `the test "nope" is not supported`},
-		{"{{ 'a' - 1 }}", "- needs numbers"},
-		{"{{ 'a' + {} }}", "+ cannot join text and something else"},
-		{"{% for x in 5 %}{% endfor %}", "cannot loop over a number"},
-		{"{{ 1 // 0 }}", "division by zero"},
-		{"{% set a, b = [1] %}", "expected 2 values to unpack"},
-		{"{{ 'x'|items }}", "items needs an object, not a string"},
-		{"{{ '{:5}'.format(1) }}", "format field {:5} is not supported"},
-		{"{{ 'a'.split('') }}", "empty separator"},
-		{"{{ [].pop() }}", "pop of an item that is not there"},
-		{"{{ 'x'|fromjson }}", "fromjson: invalid character 'x' looking for beginning of value"},
-	} {
-		template, err := chat.Evaluate(c.template)
-		if err != nil {
-			t.Errorf("%s: %v", c.template, err)
-			continue
-		}
-		_, err = template.RenderExactly(t.Context(), json.RawMessage(`{}`), noon)
-		eval, ok := errors.AsType[*chat.EvalError](err)
-		if !ok || eval.Reason != c.want {
-			t.Errorf("%s: got %v, want %q", c.template, err, c.want)
-		}
-	}
-}
-
-func TestOutputLimit(t *testing.T) {
-	template, err := chat.Evaluate("{{ 'x' * 9000000 }}")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = template.RenderExactly(t.Context(), json.RawMessage(`{}`), noon)
-	if limit, ok := errors.AsType[*chat.LimitError](err); !ok || limit.What != "output" {
-		t.Errorf("got %v, want the limit of output", err)
-	}
-}
-
 func TestParts(t *testing.T) {
 	const chatml = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content|trim }}<|im_end|>\n{% endfor %}<|im_start|>assistant{{ '\\n' }}"
 	cut := "{% for m in messages %}{{ m.content[:4] }}im_end|>{{ m.content|upper }}{% endfor %}"
@@ -393,6 +272,14 @@ func TestRenderAtOnce(t *testing.T) {
 		})
 	}
 	group.Wait()
+}
+
+// TestNewOfEndlessTemplate: a template that cannot get through its probes is refused when it is loaded.
+func TestNewOfEndlessTemplate(t *testing.T) {
+	_, err := chat.New("{% for a in range(100000) %}{{ 'x' * 100000 }}{% endfor %}", "", "")
+	if _, ok := errors.AsType[*chat.LimitError](err); !ok {
+		t.Errorf("got %v, want a LimitError", err)
+	}
 }
 
 // FuzzRender renders conversations of all kinds with templates that use them in different ways.

@@ -51,6 +51,9 @@ type Splitter struct {
 	out   []Delta
 }
 
+// whitespace is what may stand around thoughts and calls.
+const whitespace = " \t\n\r\f\v"
+
 type splitState uint8
 
 const (

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/ardanlabs/jinja"
+
+	"onebit/engine/chat/template"
 )
 
 // traits are what a template can take, learnt by trying it.
@@ -37,7 +39,7 @@ const (
 
 // probe renders the small conversations above. What a template answers to one of them with an error, it cannot take.
 func (t *Template) probe() (traits, error) {
-	p := prober{t: t, end: time.Now().Add(t.limits.time)}
+	p := prober{t: t, end: time.Now().Add(template.MaxTime)}
 	text, typed := p.render(probeText, ""), p.render(probeParts, "")
 	found := traits{
 		text:      strings.Contains(text, "PROBE"),
@@ -74,24 +76,23 @@ func (p *prober) render(messages, tools string) string {
 	if p.err != nil {
 		return ""
 	}
-	same := func(s string) string { return s }
 	vars := map[string]jinja.Value{
 		"bos_token": jinja.NewString(p.t.bos), "eos_token": jinja.NewString(p.t.eos),
 		"add_generation_prompt": jinja.NewBool(true), "enable_thinking": jinja.NewBool(true),
 	}
-	vars["messages"], _ = decode([]byte(messages), same)
+	vars["messages"], _ = template.Decode([]byte(messages), nil)
 	if tools != "" {
-		vars["tools"], _ = decode([]byte(tools), same)
+		vars["tools"], _ = template.Decode([]byte(tools), nil)
 	}
 	ctx, cancel := context.WithDeadline(context.Background(), p.end)
 	defer cancel()
-	text, err := p.t.execute(ctx, vars, len(messages), time.Time{})
+	text, err := p.t.compiled.Render(ctx, vars, len(messages), time.Now())
 	limit, over := errors.AsType[*LimitError](err)
 	switch {
 	case over:
 		p.err = limit
 	case ctx.Err() != nil:
-		p.err = &LimitError{What: "time", Limit: p.t.limits.time.String()}
+		p.err = &LimitError{What: "time", Limit: template.MaxTime.String()}
 	case err != nil:
 		return ""
 	}

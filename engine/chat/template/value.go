@@ -1,4 +1,4 @@
-package chat
+package template
 
 import (
 	"cmp"
@@ -15,7 +15,24 @@ import (
 	"github.com/ardanlabs/jinja"
 )
 
-// decode reads one JSON value with the order of its objects' keys kept. mark is applied to every string.
+// Mark is a noncharacter that a caller may put into strings to find a place again in what is rendered: no operation
+// of a template takes it for anything else than a character, or escapes it.
+const Mark = '\ufdd0'
+
+// Decode reads one JSON value with the order of its objects' keys kept. mark, where given, is applied to every string.
+func Decode(raw []byte, mark func(string) string) (jinja.Value, error) {
+	if mark == nil {
+		mark = func(s string) string { return s }
+	}
+	return decode(raw, mark)
+}
+
+// JSON writes a value as JSON without white space.
+func JSON(v jinja.Value) string {
+	style := jsonStyle{indent: -1, item: ",", key: ":"}
+	return string(style.appendJSON(nil, v, 0))
+}
+
 func decode(raw []byte, mark func(string) string) (jinja.Value, error) {
 	d := json.NewDecoder(strings.NewReader(string(raw)))
 	d.UseNumber()
@@ -187,7 +204,7 @@ func appendQuoted(b []byte, s string) []byte {
 			b = append(b, `\r`...)
 		case r == '\t':
 			b = append(b, `\t`...)
-		case r == guard || r == ' ' || unicode.IsPrint(r):
+		case r == Mark || r == ' ' || unicode.IsPrint(r):
 			b = utf8.AppendRune(b, r)
 		case r < 0x100:
 			b = fmt.Appendf(b, `\x%02x`, r)
@@ -292,7 +309,7 @@ func (j *jsonStyle) appendString(b []byte, s string) []byte {
 			b = append(b, `\b`...)
 		case r == '\f':
 			b = append(b, `\f`...)
-		case r < 0x20, j.ascii && r > 0x7e && r < 0x10000 && r != guard:
+		case r < 0x20, j.ascii && r > 0x7e && r < 0x10000 && r != Mark:
 			b = fmt.Appendf(b, `\u%04x`, r)
 		case j.ascii && r >= 0x10000:
 			r -= 0x10000

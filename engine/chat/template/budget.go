@@ -1,4 +1,4 @@
-package chat
+package template
 
 import (
 	"context"
@@ -15,7 +15,10 @@ type limits struct {
 	calls  int // macros within macros
 }
 
-var defaultLimits = limits{time: 2 * time.Second, memory: 64 << 20, output: 8 << 20, calls: 100}
+// MaxTime is how long a rendering may take.
+const MaxTime = 2 * time.Second
+
+var defaultLimits = limits{time: MaxTime, memory: 64 << 20, output: 8 << 20, calls: 100}
 
 // budget is what one rendering may still use. Every operation of a template that makes a value, walks one or goes
 // round a loop draws on it first, so that a rendering ends by itself, in its caller's goroutine, with an error.

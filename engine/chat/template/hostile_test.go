@@ -1,4 +1,4 @@
-package chat_test
+package template_test
 
 import (
 	"context"
@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"onebit/engine/chat"
+	"onebit/engine/chat/template"
 )
 
 // hostile templates each try to take all time, memory or stack there is. want is the limit that stops them, "" for
@@ -79,19 +79,19 @@ var hostile = []struct{ name, template, want string }{
 func TestHostileTemplates(t *testing.T) {
 	for _, c := range hostile {
 		t.Run(c.name, func(t *testing.T) {
-			template, err := chat.Evaluate(c.template)
+			compiled, err := template.Compile(c.template)
 			if err != nil {
 				t.Fatal(err)
 			}
-			template.SetTime(time.Minute)
+			compiled.SetTime(time.Minute)
 			if c.want == "" {
-				template.SetTime(200 * time.Millisecond)
+				compiled.SetTime(200 * time.Millisecond)
 			}
-			_, err = template.RenderExactly(t.Context(), json.RawMessage(`{}`), noon)
+			_, err = render(t.Context(), t, compiled, json.RawMessage(`{}`))
 			if err == nil {
 				t.Fatal("no error")
 			}
-			limit, ok := errors.AsType[*chat.LimitError](err)
+			limit, ok := errors.AsType[*template.LimitError](err)
 			if c.want != "" && (!ok || limit.What != c.want) {
 				t.Errorf("got %v, want the limit of %s", err, c.want)
 			}
@@ -99,8 +99,8 @@ func TestHostileTemplates(t *testing.T) {
 	}
 }
 
-// TestNewRefuses expects templates that cannot be compiled, or that a parser might choke on, to be named as such.
-func TestNewRefuses(t *testing.T) {
+// TestCompileRefuses expects templates that cannot be compiled, or that a parser might choke on, to be named as such.
+func TestCompileRefuses(t *testing.T) {
 	for _, c := range []struct{ name, template, want string }{
 		{"include", "a\n{% include 'x' %}", `line 2: the statement "include" is not supported`},
 		{"import", "{% import 'x' as y %}", `line 1: the statement "import" is not supported`},
@@ -139,12 +139,12 @@ func TestNewRefuses(t *testing.T) {
 		{"large", strings.Repeat("x", 1<<20+1), "1048577 bytes, the limit is 1048576"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			template := c.template
+			source := c.template
 			if c.name == "deep blocks" {
-				template = strings.ReplaceAll(template, "%}{%", "%}\n{%")
+				source = strings.ReplaceAll(source, "%}{%", "%}\n{%")
 			}
-			_, err := chat.New(template, "", "")
-			syntax, ok := errors.AsType[*chat.SyntaxError](err)
+			_, err := template.Compile(source)
+			syntax, ok := errors.AsType[*template.SyntaxError](err)
 			if !ok || !strings.HasSuffix(syntax.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
@@ -152,22 +152,14 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestNewOfEndlessTemplate: a template that cannot get through its probes is refused when it is loaded.
-func TestNewOfEndlessTemplate(t *testing.T) {
-	_, err := chat.New("{% for a in range(100000) %}{{ 'x' * 100000 }}{% endfor %}", "", "")
-	if _, ok := errors.AsType[*chat.LimitError](err); !ok {
-		t.Errorf("got %v, want a LimitError", err)
-	}
-}
-
 func TestRenderStopsWithItsContext(t *testing.T) {
-	template, err := chat.Evaluate("{% set r = range(1000) %}{% for a in r %}{% for b in r %}{% for c in r %}{% endfor %}{% endfor %}{% endfor %}")
+	compiled, err := template.Compile("{% set r = range(1000) %}{% for a in r %}{% for b in r %}{% for c in r %}{% endfor %}{% endfor %}{% endfor %}")
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := template.RenderExactly(ctx, json.RawMessage(`{}`), noon); !errors.Is(err, context.Canceled) {
+	if _, err := render(ctx, t, compiled, json.RawMessage(`{}`)); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want the context's error", err)
 	}
 }
@@ -185,17 +177,17 @@ func FuzzTemplate(f *testing.F) {
 	}
 	vars := json.RawMessage(`{"x":{"a":[1,"é",null],"items":{}},"m":[{"role":"user","content":"hi"}],"s":"text","n":3,"l":[3,1,2]}`)
 	f.Fuzz(func(t *testing.T, source string) {
-		template, err := chat.Evaluate(source)
+		compiled, err := template.Compile(source)
 		if err != nil {
-			if _, ok := errors.AsType[*chat.SyntaxError](err); !ok {
-				translated, _ := chat.Translate(source)
+			if _, ok := errors.AsType[*template.SyntaxError](err); !ok {
+				translated, _ := template.Translate(source)
 				t.Fatalf("the library refuses %q: %v", translated, err)
 			}
 			return
 		}
-		template.SetTime(20 * time.Millisecond)
-		_, err = template.RenderExactly(t.Context(), vars, noon)
-		if eval, ok := errors.AsType[*chat.EvalError](err); ok && strings.Contains(eval.Reason, "runtime error") {
+		compiled.SetTime(20 * time.Millisecond)
+		_, err = render(t.Context(), t, compiled, vars)
+		if eval, ok := errors.AsType[*template.EvalError](err); ok && strings.Contains(eval.Reason, "runtime error") {
 			t.Errorf("panic: %v", eval)
 		}
 	})

@@ -33,11 +33,13 @@ var floors = map[string]int{
 	"engine/model":         1,
 	"engine/runner":        2,
 	"engine/backend":       2,
+	"engine/conversion":    2,
 	"engine/backendtest":   3,
 	"appliance/catalog":    0,
 	"appliance/config":     0,
 	"appliance/edge":       1,
 	"appliance/doctor":     1,
+	"appliance/bench":      1,
 	"appliance/gateway":    2,
 	"appliance":            3,
 }

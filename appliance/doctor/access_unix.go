@@ -1,4 +1,4 @@
-//go:build linux || darwin || freebsd
+//go:build linux || darwin
 
 package doctor
 
@@ -30,5 +30,5 @@ func Space(dir string) (uint64, error) {
 	if err := unix.Statfs(dir, &s); err != nil {
 		return 0, &fs.PathError{Op: "statfs", Path: dir, Err: err}
 	}
-	return uint64(s.Bavail) * uint64(s.Bsize), nil
+	return s.Bavail * uint64(s.Bsize), nil
 }

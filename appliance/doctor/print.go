@@ -19,7 +19,7 @@ func Print(w io.Writer, r Report) error {
 			fmt.Fprintf(t, "\t\t-> %s\n", printable(c.Remedy))
 		}
 	}
-	t.Flush()
+	_ = t.Flush() // into memory
 	fmt.Fprintln(out)
 	var usable []engine.Device
 	for _, d := range r.Devices {
@@ -30,7 +30,7 @@ func Print(w io.Writer, r Report) error {
 		}
 		fmt.Fprintf(t, "%s\t--device %s\t%s\n", word, d.Device, printable(d.Why))
 	}
-	t.Flush()
+	_ = t.Flush() // into memory
 	switch {
 	case len(usable) == 0:
 		fmt.Fprint(out, "\nNothing here can serve a model yet.\n")

@@ -33,13 +33,10 @@ func (e *exam) storage() {
 	}
 }
 
-// models counts the model files below a folder and their bytes.
+// models counts the model files below a folder and their bytes. What cannot be read holds none.
 func models(dir string) (count int, bytes int64) {
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return nil // what cannot be read holds no models for us
-		}
-		if !d.IsDir() && strings.HasSuffix(d.Name(), ".gguf") {
+		if err == nil && !d.IsDir() && strings.HasSuffix(d.Name(), ".gguf") {
 			if info, err := d.Info(); err == nil {
 				count, bytes = count+1, bytes+info.Size()
 			}

@@ -129,7 +129,7 @@ func AutoSlots(path string, available uint64) (Slots, error) {
 	if err != nil {
 		return Slots{}, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	e, err := FindExperts(f)
 	if err != nil {
 		return Slots{}, err

@@ -28,7 +28,7 @@ func TestFlashNext(t *testing.T) {
 	if n := e.Total(); n != 24576 {
 		t.Errorf("%d experts", n)
 	}
-	free := uint64(e.Others) + 8*plan.GiB + 9331*e.Mean + e.Mean/2
+	free := e.Others + 8*plan.GiB + 9331*e.Mean + e.Mean/2
 	got, err := plan.AutoSlots(path, free)
 	must(t, err)
 	if want := "9331 of 24576 experts (27.2 GiB); 40.3 GiB free, 5.1 GiB of other tensors"; got.String() != want || got.Warning != "" {

@@ -76,7 +76,7 @@ func Open(path string, o Options) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	return New(f, o)
 }
 

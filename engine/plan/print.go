@@ -90,10 +90,10 @@ func Print(w io.Writer, p Plan, pools []Pool) error {
 	fmt.Fprintf(out, "%s (%s)\n\n", printable(name), printable(p.Architecture))
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	p.printSizes(t)
-	t.Flush()
+	_ = t.Flush() // into memory
 	fmt.Fprintln(out)
 	p.printPools(t, pools)
-	t.Flush()
+	_ = t.Flush() // into memory
 	p.printNotes(out, pools)
 	_, err := io.WriteString(w, out.String())
 	return err

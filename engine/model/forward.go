@@ -278,21 +278,31 @@ func (p *pass) joined(w *tensor.Worker, b *bench, o *op, n int, j *joint, thin b
 		for r := range n {
 			row(r)
 		}
-		if o.packs {
-			m.k.PackActivations(packed, norm, width, n, width, 0)
+		for i := range p.tiles(o, n) {
+			m.k.PackActivations(packed, norm, width, n, width, i)
 		}
 		return tensor.Activations{X: norm, Stride: width, Packed: packed}
 	}
 	w.Each(m.k.Tiles(n), 1, func(from, to int) {
-		for r := from * m.tile; r < min(to*m.tile, n); r++ {
-			row(r)
-		}
-		for i := from; i < to && o.packs; i++ {
-			m.k.PackActivations(packed, norm, width, n, width, i)
+		for i := from; i < to; i++ {
+			for r, end := m.k.TileSpan(n, i); r < end; r++ {
+				row(r)
+			}
+			if o.packs {
+				m.k.PackActivations(packed, norm, width, n, width, i)
+			}
 		}
 	})
 	w.Barrier()
 	return tensor.Activations{X: norm, Stride: width, Packed: packed}
+}
+
+// tiles is how many tiles of activations an op wants packed for n rows.
+func (p *pass) tiles(o *op, n int) int {
+	if !o.packs {
+		return 0
+	}
+	return p.m.k.Tiles(n)
 }
 
 // pack returns n rows of x as the input of an op.
@@ -302,7 +312,9 @@ func (p *pass) pack(w *tensor.Worker, b *bench, o *op, n int, x []float32, strid
 		return tensor.Activations{X: x, Stride: stride}
 	}
 	if p.lean {
-		k.PackActivations(b.packed, x, stride, n, o.cols(), 0)
+		for i := range k.Tiles(n) {
+			k.PackActivations(b.packed, x, stride, n, o.cols(), i)
+		}
 		return tensor.Activations{X: x, Stride: stride, Packed: b.packed}
 	}
 	packed := p.m.work.packed

@@ -42,7 +42,6 @@ type Config struct {
 type Model struct {
 	p       *params
 	k       *tensor.Kernels
-	tile    int // tokens of a full tile of packed activations
 	cfg     Config
 	weights *tensor.Arena // packed weights and norms
 	scratch *tensor.Arena // what a pass works in
@@ -146,8 +145,6 @@ func defaultThreads() int {
 func (m *Model) prepare() {
 	m.pages = newLayout(m.p, m.k.R)
 	m.ropes = newRopeTables(m.p)
-	for m.tile = 1; m.k.Tiles(m.tile+1) == 1; m.tile++ { // all tiles but the last are full
-	}
 	m.team = tensor.NewTeam(max(m.cfg.Threads, m.cfg.BatchThreads))
 	m.work.init(m)
 	m.SetThreads(m.cfg.Threads, m.cfg.BatchThreads)

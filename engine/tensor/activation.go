@@ -82,6 +82,12 @@ func (k *Kernels) tile(tokens, i int) tile {
 	return tile{i * full, full}
 }
 
+// TileSpan returns the tokens of tile i of a batch: from..to-1.
+func (k *Kernels) TileSpan(tokens, i int) (from, to int) {
+	t := k.tile(tokens, i)
+	return t.from, t.from + t.n
+}
+
 // ActivationBytes returns the size of the packed activations of a batch. It is
 // zero for types that use the float activations.
 func (k *Kernels) ActivationBytes(t Type, tokens, cols int) int {

@@ -12,6 +12,9 @@ type Kind int
 const (
 	Chat       Kind = iota + 1 // a conversation in, the next message out
 	Completion                 // a raw prompt in, its continuation out
+	Response                   // a conversation in, a list of items out: OpenAI's Responses
+	Embedding                  // texts in, vectors out; never streamed
+	Rerank                     // a query and texts in, their scores out; never streamed
 )
 
 // String returns the name used in logs.
@@ -21,11 +24,17 @@ func (k Kind) String() string {
 		return "chat"
 	case Completion:
 		return "completion"
+	case Response:
+		return "response"
+	case Embedding:
+		return "embedding"
+	case Rerank:
+		return "rerank"
 	}
 	return "unknown"
 }
 
-// Request is one generation, checked. It is immutable once made and may be sent to a backend more than once.
+// Request is one operation, checked. It is immutable once made and may be sent to a backend more than once.
 type Request struct {
 	Kind         Kind
 	ID           string // identifies the request in logs and in the backend's log; may be empty
@@ -135,7 +144,7 @@ type Backend interface {
 	// generation and is returned as it is. When ctx ends, the generation stops at once, wherever it stands, and the
 	// cause of ctx is returned. What the backend itself says against the request is a *StatusError. ErrLost says that
 	// the backend went away; the request may be sent again if emit was not called. A streamed answer that breaks off
-	// is an error, never a quiet end.
+	// is an error, never a quiet end. A kind that the backend does not have is errors.ErrUnsupported.
 	Generate(ctx context.Context, req *Request, emit func(Chunk) error) (Usage, error)
 }
 

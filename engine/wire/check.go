@@ -282,3 +282,24 @@ func isContent(path string, v []byte) error {
 		return nil
 	})
 }
+
+// isInput accepts what a response may start from: text, or a list of items.
+func isInput(path string, v []byte) error {
+	if v[0] == '"' {
+		return nil
+	}
+	return each(path, v, "a string or an array of items", isObject)
+}
+
+// isDocuments wants the texts to rank, bare or as objects.
+func isDocuments(path string, v []byte) error {
+	empty := true
+	err := each(path, v, "an array of texts", func(at string, value []byte) error {
+		empty = false
+		return isStringOrObject(at, value)
+	})
+	if err == nil && empty {
+		return wrongValue(path, "not empty")
+	}
+	return err
+}

@@ -54,6 +54,41 @@ func AppendRenamed(dst, raw, quoted []byte) []byte {
 	return append(dst, raw[h.modelAt+len(h.Model):]...)
 }
 
+// AppendResponseRenamed does what AppendRenamed does for an event or an answer of OpenAI's Responses, whose events carry
+// the model's name inside their member response.
+func AppendResponseRenamed(dst, raw, quoted []byte) []byte {
+	m := newMembers(raw)
+	for m.next() {
+		if string(m.key) == "response" && m.value[0] == '{' {
+			dst = append(dst, raw[:m.start]...)
+			dst = AppendRenamed(dst, m.value, quoted)
+			return append(dst, raw[m.off:]...)
+		}
+	}
+	return AppendRenamed(dst, raw, quoted)
+}
+
+// ResponseEvent is the type of an event of OpenAI's Responses, such as response.created; empty when it has none. The
+// bytes point into raw where they can.
+func ResponseEvent(raw []byte) []byte {
+	m := newMembers(raw)
+	for m.next() {
+		if string(m.key) == "type" && len(m.value) > 1 && m.value[0] == '"' {
+			return plain(m.value)
+		}
+	}
+	return nil
+}
+
+// ResponseFinished reports whether an event of that type ends a response.
+func ResponseFinished(event []byte) bool {
+	switch string(event) {
+	case "response.completed", "response.incomplete", "response.failed":
+		return true
+	}
+	return false
+}
+
 // Finished reports whether an event says why generation ended: a finish_reason that is a string.
 func Finished(raw []byte) bool {
 	const key = `"finish_reason"`
@@ -74,11 +109,16 @@ func Finished(raw []byte) bool {
 	}
 }
 
-// ReadUsage decodes the value of the member usage, as chat and completion answers carry it.
+// ReadUsage decodes the value of the member usage, as the answers of all operations carry it.
 func ReadUsage(value []byte) (engine.Usage, error) {
 	var u struct {
 		Prompt     int `json:"prompt_tokens"`
 		Completion int `json:"completion_tokens"`
+		Input      int `json:"input_tokens"`
+		Output     int `json:"output_tokens"`
+		InputPart  struct {
+			Cached int `json:"cached_tokens"`
+		} `json:"input_tokens_details"`
 		PromptPart struct {
 			Cached int `json:"cached_tokens"`
 		} `json:"prompt_tokens_details"`
@@ -89,7 +129,10 @@ func ReadUsage(value []byte) (engine.Usage, error) {
 	if err := json.Unmarshal(value, &u); err != nil {
 		return engine.Usage{}, err
 	}
-	return engine.Usage{Prompt: u.Prompt, Cached: u.PromptPart.Cached, Completion: u.Completion, Reasoning: u.CompletionPart.Reasoning}, nil
+	return engine.Usage{
+		Prompt: u.Prompt + u.Input, Cached: u.PromptPart.Cached + u.InputPart.Cached,
+		Completion: u.Completion + u.Output, Reasoning: u.CompletionPart.Reasoning,
+	}, nil
 }
 
 // Delta is the part of the first choice that an event or an answer brings, decoded for a reader of text.

@@ -18,6 +18,7 @@ type members struct {
 	key        []byte // without quotes, escapes resolved
 	value      []byte // a span of raw
 	start, off int    // the value's place: raw[start:off]
+	keyAt      int    // where the member begins
 }
 
 func newMembers(raw []byte) members {
@@ -51,7 +52,7 @@ func (m *members) next() bool {
 	if keyEnd < 0 {
 		return m.fail()
 	}
-	m.key = plain(m.raw[m.at:keyEnd])
+	m.key, m.keyAt = plain(m.raw[m.at:keyEnd]), m.at
 	m.at = skipSpace(m.raw, keyEnd)
 	if !m.take(':') {
 		return m.fail()
@@ -80,6 +81,11 @@ func (m *members) fail() bool {
 
 // elements calls f for each element of a JSON array, in order, until f returns false. It reports whether raw is an array.
 func elements(raw []byte, f func(i int, value []byte) bool) bool {
+	return spans(raw, func(i, start, end int) bool { return f(i, raw[start:end]) })
+}
+
+// spans does what elements does and gives the places of the elements in raw.
+func spans(raw []byte, f func(i, start, end int) bool) bool {
 	if len(raw) == 0 || raw[0] != '[' {
 		return false
 	}
@@ -93,7 +99,7 @@ func elements(raw []byte, f func(i int, value []byte) bool) bool {
 		if end < 0 {
 			return false
 		}
-		if !f(i, raw[at:end]) {
+		if !f(i, at, end) {
 			return true
 		}
 		at = skipSpace(raw, end)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"unicode/utf8"
 
 	"onebit/engine"
@@ -19,6 +20,36 @@ func ParseChat(body []byte) (*engine.Request, error) {
 // ParseCompletion does for a raw completion request what ParseChat does for a chat.
 func ParseCompletion(body []byte) (*engine.Request, error) {
 	return parse(engine.Completion, body, completionFields, "prompt")
+}
+
+// ParseResponse does for a request of OpenAI's Responses what ParseChat does for a chat.
+func ParseResponse(body []byte) (*engine.Request, error) {
+	return parse(engine.Response, body, responseFields, "input")
+}
+
+// ParseEmbedding does for an embedding request what ParseChat does for a chat.
+func ParseEmbedding(body []byte) (*engine.Request, error) {
+	return parse(engine.Embedding, body, embeddingFields, "input")
+}
+
+// ParseRerank does for a rerank request what ParseChat does for a chat. The texts to rank are called documents, or
+// texts as some clients have it.
+func ParseRerank(body []byte) (*engine.Request, error) {
+	required := "documents"
+	if m := newMembers(body); hasMember(&m, "texts") {
+		required = "texts"
+	}
+	return parse(engine.Rerank, body, rerankFields, "query", required)
+}
+
+// hasMember reports whether one of the members to come is called key.
+func hasMember(m *members, key string) bool {
+	for m.next() {
+		if string(m.key) == key {
+			return true
+		}
+	}
+	return false
 }
 
 // field is one member that a request may have, and the check of its value. The table's order means nothing.
@@ -66,7 +97,34 @@ var completionFields = append([]field{
 	{"echo", isBool},
 }, common...)
 
-func parse(kind engine.Kind, body []byte, fields []field, required string) (*engine.Request, error) {
+var responseFields = []field{
+	{"model", isString},
+	{"input", isInput},
+	{"stream", isBool},
+	{"max_output_tokens", isCount},
+	{"temperature", isAtLeastZero},
+	{"top_p", isFraction},
+	{"tools", isObjects},
+	{"instructions", isString},
+}
+
+var embeddingFields = []field{
+	{"model", isString},
+	{"input", isPrompt},
+	{"encoding_format", isString},
+	{"dimensions", isPositive},
+	{"user", isString},
+}
+
+var rerankFields = []field{
+	{"model", isString},
+	{"query", isString},
+	{"documents", isDocuments},
+	{"texts", isDocuments},
+	{"top_n", isPositive},
+}
+
+func parse(kind engine.Kind, body []byte, fields []field, required ...string) (*engine.Request, error) {
 	if err := isJSONObject(body); err != nil {
 		return nil, err
 	}
@@ -82,7 +140,7 @@ func parse(kind engine.Kind, body []byte, fields []field, required string) (*eng
 		if seen&(1<<i) != 0 {
 			return nil, &engine.InvalidError{Param: name, Code: "duplicate_parameter", Message: fmt.Sprintf("%q appears twice in the request", name)}
 		}
-		if isNull(m.value) && name != required {
+		if isNull(m.value) && !slices.Contains(required, name) {
 			continue
 		}
 		seen |= 1 << i
@@ -91,8 +149,10 @@ func parse(kind engine.Kind, body []byte, fields []field, required string) (*eng
 		}
 		take(req, name, m.value)
 	}
-	if seen&(1<<find(fields, []byte(required))) == 0 {
-		return nil, &engine.InvalidError{Param: required, Code: "missing_required_parameter", Message: fmt.Sprintf("%q is required", required)}
+	for _, name := range required {
+		if seen&(1<<find(fields, []byte(name))) == 0 {
+			return nil, &engine.InvalidError{Param: name, Code: "missing_required_parameter", Message: fmt.Sprintf("%q is required", name)}
+		}
 	}
 	return req, nil
 }

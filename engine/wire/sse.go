@@ -127,6 +127,16 @@ func AppendEvent(dst, data []byte) []byte {
 	return append(dst, "\n\n"...)
 }
 
+// AppendNamedEvent appends one event with a name to dst. A name that is not one word is left out.
+func AppendNamedEvent(dst, name, data []byte) []byte {
+	if len(name) > 0 && bytes.IndexFunc(name, func(r rune) bool { return r <= ' ' }) < 0 {
+		dst = append(dst, "event: "...)
+		dst = append(dst, name...)
+		dst = append(dst, '\n')
+	}
+	return AppendEvent(dst, data)
+}
+
 // blank replaces each c in b by a space.
 func blank(b []byte, c byte) {
 	for i := bytes.IndexByte(b, c); i >= 0; i = bytes.IndexByte(b, c) {

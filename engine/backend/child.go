@@ -63,6 +63,8 @@ type Child struct {
 	cfg ChildConfig
 	now atomic.Pointer[moment]
 	os  system
+
+	restarts atomic.Int64
 }
 
 var _ engine.Backend = (*Child)(nil)
@@ -130,6 +132,7 @@ func (c *Child) Run(ctx context.Context) error {
 	failures, ever := 0, false
 	for generation := 1; ; generation++ {
 		if generation > 1 {
+			c.restarts.Add(1)
 			c.next(&moment{state: engine.Down, failures: failures, reason: c.says("is starting again")})
 		}
 		served, err := c.live(ctx, generation)
@@ -304,6 +307,9 @@ func (c *Child) Slots() int { return c.cfg.Slots }
 
 // State tells where the child stands at the moment.
 func (c *Child) State() engine.State { return c.now.Load().state }
+
+// Restarts is how many processes were started after the first.
+func (c *Child) Restarts() int { return int(c.restarts.Load()) }
 
 // Info returns what the child said about its model when it last became ready; empty before.
 func (c *Child) Info() engine.Info { return c.now.Load().info }

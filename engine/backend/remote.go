@@ -169,6 +169,12 @@ func routeOf(k engine.Kind) (string, error) {
 		return "/v1/chat/completions", nil
 	case engine.Completion:
 		return "/v1/completions", nil
+	case engine.Response:
+		return "/v1/responses", nil
+	case engine.Embedding:
+		return "/v1/embeddings", nil
+	case engine.Rerank:
+		return "/v1/rerank", nil
 	}
 	return "", fmt.Errorf("a %s request: %w", k, errors.ErrUnsupported)
 }
@@ -210,7 +216,7 @@ func (r *Remote) generate(ctx context.Context, req *engine.Request, emit func(en
 	if kind := res.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
 		return engine.Usage{}, fmt.Errorf("a stream was asked for and %q came: %w", kind, wire.ErrMalformed)
 	}
-	s := stream{events: wire.NewEventReader(res.Body), emit: emit, wantUsage: req.IncludeUsage}
+	s := stream{events: wire.NewEventReader(res.Body), emit: emit, wantUsage: req.IncludeUsage, response: req.Kind == engine.Response}
 	for err == nil {
 		err = s.step()
 	}
@@ -249,10 +255,19 @@ func refusal(ctx context.Context, res *http.Response) error {
 		status = http.StatusBadGateway // a redirect or an empty success is no answer
 	}
 	e := &engine.StatusError{Status: status, Body: body}
-	if s, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil && s > 0 {
-		e.RetryAfter = time.Duration(s) * time.Second
-	}
+	e.RetryAfter = retryAfter(res.Header.Get("Retry-After"))
 	return e
+}
+
+// retryAfter reads a header: seconds, or a date.
+func retryAfter(value string) time.Duration {
+	if s, err := strconv.ParseFloat(value, 64); err == nil && s > 0 && s < 1e6 {
+		return time.Duration(s * float64(time.Second))
+	}
+	if at, err := http.ParseTime(value); err == nil {
+		return max(time.Until(at), 0)
+	}
+	return 0
 }
 
 // whole reads an unstreamed answer and emits it.
@@ -280,6 +295,7 @@ type stream struct {
 	events    *wire.EventReader
 	emit      func(engine.Chunk) error
 	wantUsage bool
+	response  bool // the events are those of OpenAI's Responses
 
 	usage    engine.Usage
 	counted  bool // usage has come
@@ -308,6 +324,9 @@ func (s *stream) step() error {
 	head, err := wire.ReadHead(e.Data)
 	if err != nil {
 		return err
+	}
+	if s.response {
+		s.finished = s.finished || wire.ResponseFinished(wire.ResponseEvent(e.Data))
 	}
 	if head.Error != nil || e.Name == "error" {
 		at := head.Error

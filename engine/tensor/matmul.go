@@ -44,6 +44,6 @@ func (k *Kernels) mulQuant(dst []float32, ldc int, m *Matrix, w, packed []byte, 
 		t := k.tile(tokens, i)
 		a := packed[t.from*perToken:][:t.n*perToken]
 		kernel := k.quant.mul[m.typ][t.n]
-		kernel(unsafe.SliceData(w), unsafe.SliceData(a), &dst[t.from*ldc], m.cols/32, len(w)/m.panel, ldc*4)
+		kernel(unsafe.SliceData(w), unsafe.SliceData(a), &dst[t.from*ldc], m.cols/32, len(w)/m.panel, ldc*4, k.quant.ahead)
 	}
 }

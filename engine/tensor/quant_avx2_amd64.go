@@ -5,202 +5,202 @@ package tensor
 // mulQ40x8n1 is the AVX2 quantKernel of Q40 for 1 tokens.
 //
 //go:noescape
-func mulQ40x8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ40x8n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ40x8n2 is the AVX2 quantKernel of Q40 for 2 tokens.
 //
 //go:noescape
-func mulQ40x8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ40x8n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ40x8n3 is the AVX2 quantKernel of Q40 for 3 tokens.
 //
 //go:noescape
-func mulQ40x8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ40x8n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ40x8n4 is the AVX2 quantKernel of Q40 for 4 tokens.
 //
 //go:noescape
-func mulQ40x8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ40x8n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ40x8n6 is the AVX2 quantKernel of Q40 for 6 tokens.
 //
 //go:noescape
-func mulQ40x8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ40x8n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ41x8n1 is the AVX2 quantKernel of Q41 for 1 tokens.
 //
 //go:noescape
-func mulQ41x8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ41x8n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ41x8n2 is the AVX2 quantKernel of Q41 for 2 tokens.
 //
 //go:noescape
-func mulQ41x8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ41x8n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ41x8n3 is the AVX2 quantKernel of Q41 for 3 tokens.
 //
 //go:noescape
-func mulQ41x8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ41x8n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ41x8n4 is the AVX2 quantKernel of Q41 for 4 tokens.
 //
 //go:noescape
-func mulQ41x8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ41x8n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ41x8n6 is the AVX2 quantKernel of Q41 for 6 tokens.
 //
 //go:noescape
-func mulQ41x8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ41x8n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ50x8n1 is the AVX2 quantKernel of Q50 for 1 tokens.
 //
 //go:noescape
-func mulQ50x8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ50x8n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ50x8n2 is the AVX2 quantKernel of Q50 for 2 tokens.
 //
 //go:noescape
-func mulQ50x8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ50x8n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ50x8n3 is the AVX2 quantKernel of Q50 for 3 tokens.
 //
 //go:noescape
-func mulQ50x8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ50x8n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ50x8n4 is the AVX2 quantKernel of Q50 for 4 tokens.
 //
 //go:noescape
-func mulQ50x8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ50x8n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ50x8n6 is the AVX2 quantKernel of Q50 for 6 tokens.
 //
 //go:noescape
-func mulQ50x8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ50x8n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ51x8n1 is the AVX2 quantKernel of Q51 for 1 tokens.
 //
 //go:noescape
-func mulQ51x8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ51x8n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ51x8n2 is the AVX2 quantKernel of Q51 for 2 tokens.
 //
 //go:noescape
-func mulQ51x8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ51x8n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ51x8n3 is the AVX2 quantKernel of Q51 for 3 tokens.
 //
 //go:noescape
-func mulQ51x8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ51x8n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ51x8n4 is the AVX2 quantKernel of Q51 for 4 tokens.
 //
 //go:noescape
-func mulQ51x8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ51x8n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ51x8n6 is the AVX2 quantKernel of Q51 for 6 tokens.
 //
 //go:noescape
-func mulQ51x8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ51x8n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ80x8n1 is the AVX2 quantKernel of Q80 for 1 tokens.
 //
 //go:noescape
-func mulQ80x8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ80x8n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ80x8n2 is the AVX2 quantKernel of Q80 for 2 tokens.
 //
 //go:noescape
-func mulQ80x8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ80x8n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ80x8n3 is the AVX2 quantKernel of Q80 for 3 tokens.
 //
 //go:noescape
-func mulQ80x8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ80x8n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ80x8n4 is the AVX2 quantKernel of Q80 for 4 tokens.
 //
 //go:noescape
-func mulQ80x8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ80x8n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ80x8n6 is the AVX2 quantKernel of Q80 for 6 tokens.
 //
 //go:noescape
-func mulQ80x8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ80x8n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ4Kx8n1 is the AVX2 quantKernel of Q4K for 1 tokens.
 //
 //go:noescape
-func mulQ4Kx8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ4Kx8n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ4Kx8n2 is the AVX2 quantKernel of Q4K for 2 tokens.
 //
 //go:noescape
-func mulQ4Kx8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ4Kx8n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ4Kx8n3 is the AVX2 quantKernel of Q4K for 3 tokens.
 //
 //go:noescape
-func mulQ4Kx8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ4Kx8n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ4Kx8n4 is the AVX2 quantKernel of Q4K for 4 tokens.
 //
 //go:noescape
-func mulQ4Kx8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ4Kx8n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ4Kx8n6 is the AVX2 quantKernel of Q4K for 6 tokens.
 //
 //go:noescape
-func mulQ4Kx8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ4Kx8n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ5Kx8n1 is the AVX2 quantKernel of Q5K for 1 tokens.
 //
 //go:noescape
-func mulQ5Kx8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ5Kx8n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ5Kx8n2 is the AVX2 quantKernel of Q5K for 2 tokens.
 //
 //go:noescape
-func mulQ5Kx8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ5Kx8n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ5Kx8n3 is the AVX2 quantKernel of Q5K for 3 tokens.
 //
 //go:noescape
-func mulQ5Kx8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ5Kx8n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ5Kx8n4 is the AVX2 quantKernel of Q5K for 4 tokens.
 //
 //go:noescape
-func mulQ5Kx8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ5Kx8n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ5Kx8n6 is the AVX2 quantKernel of Q5K for 6 tokens.
 //
 //go:noescape
-func mulQ5Kx8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ5Kx8n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ6Kx8n1 is the AVX2 quantKernel of Q6K for 1 tokens.
 //
 //go:noescape
-func mulQ6Kx8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ6Kx8n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ6Kx8n2 is the AVX2 quantKernel of Q6K for 2 tokens.
 //
 //go:noescape
-func mulQ6Kx8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ6Kx8n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ6Kx8n3 is the AVX2 quantKernel of Q6K for 3 tokens.
 //
 //go:noescape
-func mulQ6Kx8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ6Kx8n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ6Kx8n4 is the AVX2 quantKernel of Q6K for 4 tokens.
 //
 //go:noescape
-func mulQ6Kx8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ6Kx8n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ6Kx8n6 is the AVX2 quantKernel of Q6K for 6 tokens.
 //
 //go:noescape
-func mulQ6Kx8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ6Kx8n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // quantizeTokensAVX2 quantises nblk blocks of four tokens, stride bytes apart, to the words of a tile of n tokens that begin at dst, at level AVX2.
 //
@@ -211,6 +211,11 @@ func quantizeTokensAVX2(dst *byte, x *float32, nblk, n, stride int)
 //
 //go:noescape
 func quantizeBlocksAVX2(dst *byte, x *float32, nblk, n int)
+
+// vendor returns the name of the processor's maker, 12 letters, from CPUID.
+//
+//go:noescape
+func vendor() (name [3]uint32)
 
 func quantKernelsAVX2() (k quantKernels) {
 	k[Q4_0] = quantTiles{1: mulQ40x8n1, 2: mulQ40x8n2, 3: mulQ40x8n3, 4: mulQ40x8n4, 6: mulQ40x8n6}

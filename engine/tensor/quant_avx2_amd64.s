@@ -38,20 +38,24 @@ DATA sixteen<>+16(SB)/8, $0x4180000041800000
 DATA sixteen<>+24(SB)/8, $0x4180000041800000
 GLOBL sixteen<>(SB), RODATA|NOPTR, $32
 
-// func mulQ40x8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ40x8n1(SB), NOSPLIT, $0-48
+// func mulQ40x8n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ40x8n1(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
 	VPXOR Y0, Y0, Y0
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPBROADCASTD 8(DX), Y1
 	VMOVDQU 16(SI), Y12
 	VPSRLW $4, Y12, Y14
@@ -111,14 +115,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ40x8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ40x8n2(SB), NOSPLIT, $0-48
+// func mulQ40x8n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ40x8n2(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -126,6 +131,9 @@ panel:
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPBROADCASTD 16(DX), Y2
 	VPBROADCASTD 20(DX), Y3
 	VMOVDQU 16(SI), Y12
@@ -217,14 +225,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ40x8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ40x8n3(SB), NOSPLIT, $0-48
+// func mulQ40x8n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ40x8n3(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -233,6 +242,9 @@ panel:
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPBROADCASTD 24(DX), Y3
 	VPBROADCASTD 28(DX), Y4
 	VPBROADCASTD 32(DX), Y5
@@ -356,14 +368,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ40x8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ40x8n4(SB), NOSPLIT, $0-48
+// func mulQ40x8n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ40x8n4(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -373,6 +386,9 @@ panel:
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPBROADCASTD 32(DX), Y4
 	VPBROADCASTD 36(DX), Y5
 	VPBROADCASTD 40(DX), Y6
@@ -528,14 +544,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ40x8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ40x8n6(SB), NOSPLIT, $0-48
+// func mulQ40x8n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ40x8n6(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -547,6 +564,9 @@ panel:
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPBROADCASTD 48(DX), Y6
 	VPBROADCASTD 52(DX), Y7
 	VPBROADCASTD 56(DX), Y8
@@ -766,20 +786,24 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ41x8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ41x8n1(SB), NOSPLIT, $0-48
+// func mulQ41x8n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ41x8n1(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
 	VPXOR Y0, Y0, Y0
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPXOR Y1, Y1, Y1
 	VMOVDQU 32(SI), Y12
 	VPSRLW $4, Y12, Y14
@@ -842,14 +866,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ41x8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ41x8n2(SB), NOSPLIT, $0-48
+// func mulQ41x8n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ41x8n2(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -857,6 +882,9 @@ panel:
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
 	VMOVDQU 32(SI), Y12
@@ -953,14 +981,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ41x8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ41x8n3(SB), NOSPLIT, $0-48
+// func mulQ41x8n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ41x8n3(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -969,6 +998,9 @@ panel:
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPXOR Y3, Y3, Y3
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
@@ -1099,14 +1131,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ41x8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ41x8n4(SB), NOSPLIT, $0-48
+// func mulQ41x8n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ41x8n4(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -1116,6 +1149,9 @@ panel:
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
@@ -1280,14 +1316,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ41x8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ41x8n6(SB), NOSPLIT, $0-48
+// func mulQ41x8n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ41x8n6(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -1299,6 +1336,9 @@ panel:
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
 	VPXOR Y8, Y8, Y8
@@ -1531,20 +1571,24 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ50x8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ50x8n1(SB), NOSPLIT, $0-48
+// func mulQ50x8n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ50x8n1(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
 	VPXOR Y0, Y0, Y0
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPBROADCASTD 12(DX), Y1
 	VMOVDQU 16(SI), Y14
 	VMOVDQU 48(SI), Y12
@@ -1632,14 +1676,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ50x8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ50x8n2(SB), NOSPLIT, $0-48
+// func mulQ50x8n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ50x8n2(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -1647,6 +1692,9 @@ panel:
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPBROADCASTD 24(DX), Y2
 	VPBROADCASTD 28(DX), Y3
 	VMOVDQU 16(SI), Y14
@@ -1766,14 +1814,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ50x8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ50x8n3(SB), NOSPLIT, $0-48
+// func mulQ50x8n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ50x8n3(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -1782,6 +1831,9 @@ panel:
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPBROADCASTD 36(DX), Y3
 	VPBROADCASTD 40(DX), Y4
 	VPBROADCASTD 44(DX), Y5
@@ -1933,14 +1985,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ50x8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ50x8n4(SB), NOSPLIT, $0-48
+// func mulQ50x8n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ50x8n4(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -1950,6 +2003,9 @@ panel:
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPBROADCASTD 48(DX), Y4
 	VPBROADCASTD 52(DX), Y5
 	VPBROADCASTD 56(DX), Y6
@@ -2133,14 +2189,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ50x8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ50x8n6(SB), NOSPLIT, $0-48
+// func mulQ50x8n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ50x8n6(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -2152,6 +2209,9 @@ panel:
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPBROADCASTD 72(DX), Y6
 	VPBROADCASTD 76(DX), Y7
 	VPBROADCASTD 80(DX), Y8
@@ -2399,20 +2459,24 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ51x8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ51x8n1(SB), NOSPLIT, $0-48
+// func mulQ51x8n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ51x8n1(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
 	VPXOR Y0, Y0, Y0
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPBROADCASTD 12(DX), Y1
 	VMOVDQU 32(SI), Y14
 	VMOVDQU 64(SI), Y12
@@ -2504,14 +2568,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ51x8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ51x8n2(SB), NOSPLIT, $0-48
+// func mulQ51x8n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ51x8n2(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -2519,6 +2584,9 @@ panel:
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPBROADCASTD 24(DX), Y2
 	VPBROADCASTD 28(DX), Y3
 	VMOVDQU 32(SI), Y14
@@ -2644,14 +2712,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ51x8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ51x8n3(SB), NOSPLIT, $0-48
+// func mulQ51x8n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ51x8n3(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -2660,6 +2729,9 @@ panel:
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPBROADCASTD 36(DX), Y3
 	VPBROADCASTD 40(DX), Y4
 	VPBROADCASTD 44(DX), Y5
@@ -2819,14 +2891,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ51x8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ51x8n4(SB), NOSPLIT, $0-48
+// func mulQ51x8n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ51x8n4(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -2836,6 +2909,9 @@ panel:
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPBROADCASTD 48(DX), Y4
 	VPBROADCASTD 52(DX), Y5
 	VPBROADCASTD 56(DX), Y6
@@ -3029,14 +3105,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ51x8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ51x8n6(SB), NOSPLIT, $0-48
+// func mulQ51x8n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ51x8n6(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -3048,6 +3125,9 @@ panel:
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPBROADCASTD 72(DX), Y6
 	VPBROADCASTD 76(DX), Y7
 	VPBROADCASTD 80(DX), Y8
@@ -3309,19 +3389,25 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ80x8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ80x8n1(SB), NOSPLIT, $0-48
+// func mulQ80x8n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ80x8n1(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
 	VPXOR Y0, Y0, Y0
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VPBROADCASTD 8(DX), Y1
 	VPXOR Y2, Y2, Y2
 	VMOVDQU 16(SI), Y14
@@ -3416,20 +3502,26 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ80x8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ80x8n2(SB), NOSPLIT, $0-48
+// func mulQ80x8n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ80x8n2(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
 	VPXOR Y0, Y0, Y0
 	VPXOR Y1, Y1, Y1
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VPBROADCASTD 16(DX), Y2
 	VPBROADCASTD 20(DX), Y3
 	VPXOR Y4, Y4, Y4
@@ -3575,14 +3667,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ80x8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ80x8n3(SB), NOSPLIT, $0-48
+// func mulQ80x8n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ80x8n3(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
@@ -3590,6 +3683,11 @@ panel:
 	VPXOR Y1, Y1, Y1
 	VPXOR Y2, Y2, Y2
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VPBROADCASTD 24(DX), Y3
 	VPBROADCASTD 28(DX), Y4
 	VPBROADCASTD 32(DX), Y5
@@ -3786,14 +3884,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ80x8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ80x8n4(SB), NOSPLIT, $0-48
+// func mulQ80x8n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ80x8n4(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
@@ -3802,6 +3901,11 @@ panel:
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VPBROADCASTD 32(DX), Y4
 	VPBROADCASTD 36(DX), Y5
 	VPBROADCASTD 40(DX), Y6
@@ -4049,14 +4153,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ80x8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ80x8n6(SB), NOSPLIT, $192-48
+// func mulQ80x8n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ80x8n6(SB), NOSPLIT, $192-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
@@ -4068,6 +4173,11 @@ panel:
 	VMOVUPS Y13, acc4-160(SP)
 	VMOVUPS Y13, acc5-192(SP)
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VPBROADCASTD 48(DX), Y0
 	VPBROADCASTD 52(DX), Y1
 	VPBROADCASTD 56(DX), Y2
@@ -4435,14 +4545,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ4Kx8n1(SB), NOSPLIT, $0-48
+// func mulQ4Kx8n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ4Kx8n1(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -4453,6 +4564,9 @@ super:
 	ADDQ $32, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPXOR Y1, Y1, Y1
 	VMOVDQU 16(SI), Y12
 	VPSRLW $4, Y12, Y14
@@ -4523,14 +4637,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ4Kx8n2(SB), NOSPLIT, $0-48
+// func mulQ4Kx8n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ4Kx8n2(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -4542,6 +4657,9 @@ super:
 	ADDQ $32, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPXOR Y2, Y2, Y2
 	VPXOR Y3, Y3, Y3
 	VMOVDQU 16(SI), Y12
@@ -4646,14 +4764,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ4Kx8n3(SB), NOSPLIT, $0-48
+// func mulQ4Kx8n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ4Kx8n3(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -4666,6 +4785,9 @@ super:
 	ADDQ $32, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPXOR Y3, Y3, Y3
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
@@ -4804,14 +4926,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ4Kx8n4(SB), NOSPLIT, $0-48
+// func mulQ4Kx8n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ4Kx8n4(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -4825,6 +4948,9 @@ super:
 	ADDQ $32, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPXOR Y4, Y4, Y4
 	VPXOR Y5, Y5, Y5
 	VPXOR Y6, Y6, Y6
@@ -4997,14 +5123,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ4Kx8n6(SB), NOSPLIT, $0-48
+// func mulQ4Kx8n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ4Kx8n6(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -5020,6 +5147,9 @@ super:
 	ADDQ $32, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPXOR Y6, Y6, Y6
 	VPXOR Y7, Y7, Y7
 	VPXOR Y8, Y8, Y8
@@ -5260,14 +5390,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ5Kx8n1(SB), NOSPLIT, $0-48
+// func mulQ5Kx8n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ5Kx8n1(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -5278,6 +5409,9 @@ super:
 	ADDQ $32, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPBROADCASTD 12(DX), Y1
 	VMOVDQU 16(SI), Y14
 	VMOVDQU 48(SI), Y12
@@ -5377,14 +5511,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ5Kx8n2(SB), NOSPLIT, $0-48
+// func mulQ5Kx8n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ5Kx8n2(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -5396,6 +5531,9 @@ super:
 	ADDQ $32, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPBROADCASTD 24(DX), Y2
 	VPBROADCASTD 28(DX), Y3
 	VMOVDQU 16(SI), Y14
@@ -5529,14 +5667,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ5Kx8n3(SB), NOSPLIT, $0-48
+// func mulQ5Kx8n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ5Kx8n3(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -5549,6 +5688,9 @@ super:
 	ADDQ $32, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPBROADCASTD 36(DX), Y3
 	VPBROADCASTD 40(DX), Y4
 	VPBROADCASTD 44(DX), Y5
@@ -5716,14 +5858,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ5Kx8n4(SB), NOSPLIT, $0-48
+// func mulQ5Kx8n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ5Kx8n4(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -5737,6 +5880,9 @@ super:
 	ADDQ $32, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPBROADCASTD 48(DX), Y4
 	VPBROADCASTD 52(DX), Y5
 	VPBROADCASTD 56(DX), Y6
@@ -5938,14 +6084,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ5Kx8n6(SB), NOSPLIT, $0-48
+// func mulQ5Kx8n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ5Kx8n6(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 panel:
 	MOVQ R8, DX
@@ -5961,6 +6108,9 @@ super:
 	ADDQ $32, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
 	VPBROADCASTD 72(DX), Y6
 	VPBROADCASTD 76(DX), Y7
 	VPBROADCASTD 80(DX), Y8
@@ -6230,14 +6380,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx8n1(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ6Kx8n1(SB), NOSPLIT, $0-48
+// func mulQ6Kx8n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ6Kx8n1(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 	VMOVDQU bits56<>(SB), Y14
 panel:
@@ -6249,6 +6400,10 @@ super:
 	ADDQ $16, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
 	VPBROADCASTD 20(DX), Y1
 	VMOVDQU 80(SI), Y12
 	VPAND Y15, Y12, Y12
@@ -6357,14 +6512,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx8n2(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ6Kx8n2(SB), NOSPLIT, $0-48
+// func mulQ6Kx8n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ6Kx8n2(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 	VMOVDQU bits56<>(SB), Y14
 panel:
@@ -6377,6 +6533,10 @@ super:
 	ADDQ $16, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
 	VPBROADCASTD 40(DX), Y2
 	VPBROADCASTD 44(DX), Y3
 	VMOVDQU 80(SI), Y12
@@ -6523,14 +6683,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx8n3(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ6Kx8n3(SB), NOSPLIT, $0-48
+// func mulQ6Kx8n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ6Kx8n3(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 	VMOVDQU bits56<>(SB), Y14
 panel:
@@ -6544,6 +6705,10 @@ super:
 	ADDQ $16, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
 	VPBROADCASTD 60(DX), Y3
 	VPBROADCASTD 64(DX), Y4
 	VPBROADCASTD 68(DX), Y5
@@ -6728,14 +6893,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx8n4(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ6Kx8n4(SB), NOSPLIT, $0-48
+// func mulQ6Kx8n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ6Kx8n4(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 	VMOVDQU bits56<>(SB), Y14
 panel:
@@ -6750,6 +6916,10 @@ super:
 	ADDQ $16, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
 	VPBROADCASTD 80(DX), Y4
 	VPBROADCASTD 84(DX), Y5
 	VPBROADCASTD 88(DX), Y6
@@ -6972,14 +7142,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx8n6(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ6Kx8n6(SB), NOSPLIT, $0-48
+// func mulQ6Kx8n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ6Kx8n6(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	VMOVDQU low4<>(SB), Y15
 	VMOVDQU bits56<>(SB), Y14
 panel:
@@ -6996,6 +7167,10 @@ super:
 	ADDQ $16, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
 	VPBROADCASTD 120(DX), Y6
 	VPBROADCASTD 124(DX), Y7
 	VPBROADCASTD 128(DX), Y8
@@ -7748,4 +7923,14 @@ block:
 	SUBQ $4, CX
 	JNZ block
 	VZEROUPPER
+	RET
+
+// func vendor() (name [3]uint32)
+TEXT ·vendor(SB), NOSPLIT, $0-12
+	XORL AX, AX
+	XORL CX, CX
+	CPUID
+	MOVL BX, name_0+0(FP)
+	MOVL DX, name_1+4(FP)
+	MOVL CX, name_2+8(FP)
 	RET

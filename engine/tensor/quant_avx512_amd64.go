@@ -5,282 +5,282 @@ package tensor
 // mulQ40x16n1 is the AVX-512 quantKernel of Q40 for 1 tokens.
 //
 //go:noescape
-func mulQ40x16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ40x16n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ40x16n2 is the AVX-512 quantKernel of Q40 for 2 tokens.
 //
 //go:noescape
-func mulQ40x16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ40x16n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ40x16n3 is the AVX-512 quantKernel of Q40 for 3 tokens.
 //
 //go:noescape
-func mulQ40x16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ40x16n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ40x16n4 is the AVX-512 quantKernel of Q40 for 4 tokens.
 //
 //go:noescape
-func mulQ40x16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ40x16n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ40x16n6 is the AVX-512 quantKernel of Q40 for 6 tokens.
 //
 //go:noescape
-func mulQ40x16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ40x16n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ40x16n8 is the AVX-512 quantKernel of Q40 for 8 tokens.
 //
 //go:noescape
-func mulQ40x16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ40x16n8(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ40x16n12 is the AVX-512 quantKernel of Q40 for 12 tokens.
 //
 //go:noescape
-func mulQ40x16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ40x16n12(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ41x16n1 is the AVX-512 quantKernel of Q41 for 1 tokens.
 //
 //go:noescape
-func mulQ41x16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ41x16n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ41x16n2 is the AVX-512 quantKernel of Q41 for 2 tokens.
 //
 //go:noescape
-func mulQ41x16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ41x16n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ41x16n3 is the AVX-512 quantKernel of Q41 for 3 tokens.
 //
 //go:noescape
-func mulQ41x16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ41x16n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ41x16n4 is the AVX-512 quantKernel of Q41 for 4 tokens.
 //
 //go:noescape
-func mulQ41x16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ41x16n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ41x16n6 is the AVX-512 quantKernel of Q41 for 6 tokens.
 //
 //go:noescape
-func mulQ41x16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ41x16n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ41x16n8 is the AVX-512 quantKernel of Q41 for 8 tokens.
 //
 //go:noescape
-func mulQ41x16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ41x16n8(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ41x16n12 is the AVX-512 quantKernel of Q41 for 12 tokens.
 //
 //go:noescape
-func mulQ41x16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ41x16n12(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ50x16n1 is the AVX-512 quantKernel of Q50 for 1 tokens.
 //
 //go:noescape
-func mulQ50x16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ50x16n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ50x16n2 is the AVX-512 quantKernel of Q50 for 2 tokens.
 //
 //go:noescape
-func mulQ50x16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ50x16n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ50x16n3 is the AVX-512 quantKernel of Q50 for 3 tokens.
 //
 //go:noescape
-func mulQ50x16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ50x16n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ50x16n4 is the AVX-512 quantKernel of Q50 for 4 tokens.
 //
 //go:noescape
-func mulQ50x16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ50x16n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ50x16n6 is the AVX-512 quantKernel of Q50 for 6 tokens.
 //
 //go:noescape
-func mulQ50x16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ50x16n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ50x16n8 is the AVX-512 quantKernel of Q50 for 8 tokens.
 //
 //go:noescape
-func mulQ50x16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ50x16n8(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ50x16n12 is the AVX-512 quantKernel of Q50 for 12 tokens.
 //
 //go:noescape
-func mulQ50x16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ50x16n12(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ51x16n1 is the AVX-512 quantKernel of Q51 for 1 tokens.
 //
 //go:noescape
-func mulQ51x16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ51x16n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ51x16n2 is the AVX-512 quantKernel of Q51 for 2 tokens.
 //
 //go:noescape
-func mulQ51x16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ51x16n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ51x16n3 is the AVX-512 quantKernel of Q51 for 3 tokens.
 //
 //go:noescape
-func mulQ51x16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ51x16n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ51x16n4 is the AVX-512 quantKernel of Q51 for 4 tokens.
 //
 //go:noescape
-func mulQ51x16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ51x16n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ51x16n6 is the AVX-512 quantKernel of Q51 for 6 tokens.
 //
 //go:noescape
-func mulQ51x16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ51x16n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ51x16n8 is the AVX-512 quantKernel of Q51 for 8 tokens.
 //
 //go:noescape
-func mulQ51x16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ51x16n8(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ51x16n12 is the AVX-512 quantKernel of Q51 for 12 tokens.
 //
 //go:noescape
-func mulQ51x16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ51x16n12(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ80x16n1 is the AVX-512 quantKernel of Q80 for 1 tokens.
 //
 //go:noescape
-func mulQ80x16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ80x16n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ80x16n2 is the AVX-512 quantKernel of Q80 for 2 tokens.
 //
 //go:noescape
-func mulQ80x16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ80x16n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ80x16n3 is the AVX-512 quantKernel of Q80 for 3 tokens.
 //
 //go:noescape
-func mulQ80x16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ80x16n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ80x16n4 is the AVX-512 quantKernel of Q80 for 4 tokens.
 //
 //go:noescape
-func mulQ80x16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ80x16n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ80x16n6 is the AVX-512 quantKernel of Q80 for 6 tokens.
 //
 //go:noescape
-func mulQ80x16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ80x16n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ80x16n8 is the AVX-512 quantKernel of Q80 for 8 tokens.
 //
 //go:noescape
-func mulQ80x16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ80x16n8(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ80x16n12 is the AVX-512 quantKernel of Q80 for 12 tokens.
 //
 //go:noescape
-func mulQ80x16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ80x16n12(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ4Kx16n1 is the AVX-512 quantKernel of Q4K for 1 tokens.
 //
 //go:noescape
-func mulQ4Kx16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ4Kx16n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ4Kx16n2 is the AVX-512 quantKernel of Q4K for 2 tokens.
 //
 //go:noescape
-func mulQ4Kx16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ4Kx16n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ4Kx16n3 is the AVX-512 quantKernel of Q4K for 3 tokens.
 //
 //go:noescape
-func mulQ4Kx16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ4Kx16n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ4Kx16n4 is the AVX-512 quantKernel of Q4K for 4 tokens.
 //
 //go:noescape
-func mulQ4Kx16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ4Kx16n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ4Kx16n6 is the AVX-512 quantKernel of Q4K for 6 tokens.
 //
 //go:noescape
-func mulQ4Kx16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ4Kx16n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ4Kx16n8 is the AVX-512 quantKernel of Q4K for 8 tokens.
 //
 //go:noescape
-func mulQ4Kx16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ4Kx16n8(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ4Kx16n12 is the AVX-512 quantKernel of Q4K for 12 tokens.
 //
 //go:noescape
-func mulQ4Kx16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ4Kx16n12(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ5Kx16n1 is the AVX-512 quantKernel of Q5K for 1 tokens.
 //
 //go:noescape
-func mulQ5Kx16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ5Kx16n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ5Kx16n2 is the AVX-512 quantKernel of Q5K for 2 tokens.
 //
 //go:noescape
-func mulQ5Kx16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ5Kx16n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ5Kx16n3 is the AVX-512 quantKernel of Q5K for 3 tokens.
 //
 //go:noescape
-func mulQ5Kx16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ5Kx16n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ5Kx16n4 is the AVX-512 quantKernel of Q5K for 4 tokens.
 //
 //go:noescape
-func mulQ5Kx16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ5Kx16n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ5Kx16n6 is the AVX-512 quantKernel of Q5K for 6 tokens.
 //
 //go:noescape
-func mulQ5Kx16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ5Kx16n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ5Kx16n8 is the AVX-512 quantKernel of Q5K for 8 tokens.
 //
 //go:noescape
-func mulQ5Kx16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ5Kx16n8(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ5Kx16n12 is the AVX-512 quantKernel of Q5K for 12 tokens.
 //
 //go:noescape
-func mulQ5Kx16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ5Kx16n12(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ6Kx16n1 is the AVX-512 quantKernel of Q6K for 1 tokens.
 //
 //go:noescape
-func mulQ6Kx16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ6Kx16n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ6Kx16n2 is the AVX-512 quantKernel of Q6K for 2 tokens.
 //
 //go:noescape
-func mulQ6Kx16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ6Kx16n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ6Kx16n3 is the AVX-512 quantKernel of Q6K for 3 tokens.
 //
 //go:noescape
-func mulQ6Kx16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ6Kx16n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ6Kx16n4 is the AVX-512 quantKernel of Q6K for 4 tokens.
 //
 //go:noescape
-func mulQ6Kx16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ6Kx16n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ6Kx16n6 is the AVX-512 quantKernel of Q6K for 6 tokens.
 //
 //go:noescape
-func mulQ6Kx16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ6Kx16n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ6Kx16n8 is the AVX-512 quantKernel of Q6K for 8 tokens.
 //
 //go:noescape
-func mulQ6Kx16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ6Kx16n8(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // mulQ6Kx16n12 is the AVX-512 quantKernel of Q6K for 12 tokens.
 //
 //go:noescape
-func mulQ6Kx16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
+func mulQ6Kx16n12(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // quantizeTokensAVX512 quantises nblk blocks of four tokens, stride bytes apart, to the words of a tile of n tokens that begin at dst, at level AVX512.
 //

@@ -2,14 +2,15 @@
 
 #include "textflag.h"
 
-// func mulQ40x16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ40x16n1(SB), NOSPLIT, $0-48
+// func mulQ40x16n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ40x16n1(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -17,6 +18,11 @@ panel:
 	MOVQ R9, CX
 	VPXORD Z0, Z0, Z0
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z12
 	VPSRLW $4, Z12, Z16
@@ -60,14 +66,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ40x16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ40x16n2(SB), NOSPLIT, $0-48
+// func mulQ40x16n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ40x16n2(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -76,6 +83,11 @@ panel:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z12
 	VPSRLW $4, Z12, Z16
@@ -135,14 +147,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ40x16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ40x16n3(SB), NOSPLIT, $0-48
+// func mulQ40x16n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ40x16n3(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -152,6 +165,11 @@ panel:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z12
 	VPSRLW $4, Z12, Z16
@@ -227,14 +245,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ40x16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ40x16n4(SB), NOSPLIT, $0-48
+// func mulQ40x16n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ40x16n4(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -245,6 +264,11 @@ panel:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z12
 	VPSRLW $4, Z12, Z16
@@ -336,14 +360,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ40x16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ40x16n6(SB), NOSPLIT, $0-48
+// func mulQ40x16n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ40x16n6(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -356,6 +381,11 @@ panel:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z12
 	VPSRLW $4, Z12, Z16
@@ -479,14 +509,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ40x16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ40x16n8(SB), NOSPLIT, $0-48
+// func mulQ40x16n8(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ40x16n8(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -501,6 +532,11 @@ panel:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z12
 	VPSRLW $4, Z12, Z16
@@ -656,14 +692,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ40x16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ40x16n12(SB), NOSPLIT, $0-48
+// func mulQ40x16n12(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ40x16n12(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -682,6 +719,11 @@ panel:
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z12
 	VPSRLW $4, Z12, Z16
@@ -901,14 +943,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ41x16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ41x16n1(SB), NOSPLIT, $0-48
+// func mulQ41x16n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ41x16n1(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -916,6 +959,11 @@ panel:
 	MOVQ R9, CX
 	VPXORD Z0, Z0, Z0
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VCVTPH2PS 32(SI), Z21
 	VMOVDQU64 64(SI), Z12
@@ -961,14 +1009,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ41x16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ41x16n2(SB), NOSPLIT, $0-48
+// func mulQ41x16n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ41x16n2(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -977,6 +1026,11 @@ panel:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VCVTPH2PS 32(SI), Z21
 	VMOVDQU64 64(SI), Z12
@@ -1039,14 +1093,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ41x16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ41x16n3(SB), NOSPLIT, $0-48
+// func mulQ41x16n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ41x16n3(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -1056,6 +1111,11 @@ panel:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VCVTPH2PS 32(SI), Z21
 	VMOVDQU64 64(SI), Z12
@@ -1135,14 +1195,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ41x16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ41x16n4(SB), NOSPLIT, $0-48
+// func mulQ41x16n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ41x16n4(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -1153,6 +1214,11 @@ panel:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VCVTPH2PS 32(SI), Z21
 	VMOVDQU64 64(SI), Z12
@@ -1249,14 +1315,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ41x16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ41x16n6(SB), NOSPLIT, $0-48
+// func mulQ41x16n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ41x16n6(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -1269,6 +1336,11 @@ panel:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VCVTPH2PS 32(SI), Z21
 	VMOVDQU64 64(SI), Z12
@@ -1399,14 +1471,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ41x16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ41x16n8(SB), NOSPLIT, $0-48
+// func mulQ41x16n8(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ41x16n8(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -1421,6 +1494,11 @@ panel:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VCVTPH2PS 32(SI), Z21
 	VMOVDQU64 64(SI), Z12
@@ -1585,14 +1663,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ41x16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ41x16n12(SB), NOSPLIT, $0-48
+// func mulQ41x16n12(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ41x16n12(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -1611,6 +1690,11 @@ panel:
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VCVTPH2PS 32(SI), Z21
 	VMOVDQU64 64(SI), Z12
@@ -1843,14 +1927,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ50x16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ50x16n1(SB), NOSPLIT, $0-48
+// func mulQ50x16n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ50x16n1(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -1860,6 +1945,12 @@ panel:
 	MOVQ R9, CX
 	VPXORD Z0, Z0, Z0
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z22
 	VMOVDQU64 96(SI), Z12
@@ -1919,14 +2010,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ50x16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ50x16n2(SB), NOSPLIT, $0-48
+// func mulQ50x16n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ50x16n2(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -1937,6 +2029,12 @@ panel:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z22
 	VMOVDQU64 96(SI), Z12
@@ -2012,14 +2110,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ50x16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ50x16n3(SB), NOSPLIT, $0-48
+// func mulQ50x16n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ50x16n3(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -2031,6 +2130,12 @@ panel:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z22
 	VMOVDQU64 96(SI), Z12
@@ -2122,14 +2227,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ50x16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ50x16n4(SB), NOSPLIT, $0-48
+// func mulQ50x16n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ50x16n4(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -2142,6 +2248,12 @@ panel:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z22
 	VMOVDQU64 96(SI), Z12
@@ -2249,14 +2361,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ50x16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ50x16n6(SB), NOSPLIT, $0-48
+// func mulQ50x16n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ50x16n6(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -2271,6 +2384,12 @@ panel:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z22
 	VMOVDQU64 96(SI), Z12
@@ -2410,14 +2529,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ50x16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ50x16n8(SB), NOSPLIT, $0-48
+// func mulQ50x16n8(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ50x16n8(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -2434,6 +2554,12 @@ panel:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z22
 	VMOVDQU64 96(SI), Z12
@@ -2605,14 +2731,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ50x16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ50x16n12(SB), NOSPLIT, $0-48
+// func mulQ50x16n12(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ50x16n12(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -2633,6 +2760,12 @@ panel:
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z22
 	VMOVDQU64 96(SI), Z12
@@ -2868,14 +3001,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ51x16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ51x16n1(SB), NOSPLIT, $0-48
+// func mulQ51x16n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ51x16n1(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -2885,6 +3019,12 @@ panel:
 	MOVQ R9, CX
 	VPXORD Z0, Z0, Z0
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VCVTPH2PS 32(SI), Z21
 	VMOVDQU64 64(SI), Z22
@@ -2946,14 +3086,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ51x16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ51x16n2(SB), NOSPLIT, $0-48
+// func mulQ51x16n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ51x16n2(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -2964,6 +3105,12 @@ panel:
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VCVTPH2PS 32(SI), Z21
 	VMOVDQU64 64(SI), Z22
@@ -3042,14 +3189,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ51x16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ51x16n3(SB), NOSPLIT, $0-48
+// func mulQ51x16n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ51x16n3(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -3061,6 +3209,12 @@ panel:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VCVTPH2PS 32(SI), Z21
 	VMOVDQU64 64(SI), Z22
@@ -3156,14 +3310,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ51x16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ51x16n4(SB), NOSPLIT, $0-48
+// func mulQ51x16n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ51x16n4(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -3176,6 +3331,12 @@ panel:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VCVTPH2PS 32(SI), Z21
 	VMOVDQU64 64(SI), Z22
@@ -3288,14 +3449,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ51x16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ51x16n6(SB), NOSPLIT, $0-48
+// func mulQ51x16n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ51x16n6(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -3310,6 +3472,12 @@ panel:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VCVTPH2PS 32(SI), Z21
 	VMOVDQU64 64(SI), Z22
@@ -3456,14 +3624,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ51x16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ51x16n8(SB), NOSPLIT, $0-48
+// func mulQ51x16n8(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ51x16n8(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -3480,6 +3649,12 @@ panel:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VCVTPH2PS 32(SI), Z21
 	VMOVDQU64 64(SI), Z22
@@ -3660,14 +3835,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ51x16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ51x16n12(SB), NOSPLIT, $0-48
+// func mulQ51x16n12(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ51x16n12(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -3688,6 +3864,12 @@ panel:
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VCVTPH2PS 32(SI), Z21
 	VMOVDQU64 64(SI), Z22
@@ -3936,19 +4118,29 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ80x16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ80x16n1(SB), NOSPLIT, $0-48
+// func mulQ80x16n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ80x16n1(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
 	VPXORD Z0, Z0, Z0
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
+	PREFETCHT0 384(SI)(R12*1)
+	PREFETCHT0 448(SI)(R12*1)
+	PREFETCHT0 512(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z12
 	VMOVDQU64 96(SI), Z13
@@ -3984,20 +4176,30 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ80x16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ80x16n2(SB), NOSPLIT, $0-48
+// func mulQ80x16n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ80x16n2(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
+	PREFETCHT0 384(SI)(R12*1)
+	PREFETCHT0 448(SI)(R12*1)
+	PREFETCHT0 512(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z12
 	VMOVDQU64 96(SI), Z13
@@ -4049,14 +4251,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ80x16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ80x16n3(SB), NOSPLIT, $0-48
+// func mulQ80x16n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ80x16n3(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
@@ -4064,6 +4267,15 @@ panel:
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
+	PREFETCHT0 384(SI)(R12*1)
+	PREFETCHT0 448(SI)(R12*1)
+	PREFETCHT0 512(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z12
 	VMOVDQU64 96(SI), Z13
@@ -4131,14 +4343,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ80x16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ80x16n4(SB), NOSPLIT, $0-48
+// func mulQ80x16n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ80x16n4(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
@@ -4147,6 +4360,15 @@ panel:
 	VPXORD Z2, Z2, Z2
 	VPXORD Z3, Z3, Z3
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
+	PREFETCHT0 384(SI)(R12*1)
+	PREFETCHT0 448(SI)(R12*1)
+	PREFETCHT0 512(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z12
 	VMOVDQU64 96(SI), Z13
@@ -4230,14 +4452,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ80x16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ80x16n6(SB), NOSPLIT, $0-48
+// func mulQ80x16n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ80x16n6(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
@@ -4248,6 +4471,15 @@ panel:
 	VPXORD Z4, Z4, Z4
 	VPXORD Z5, Z5, Z5
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
+	PREFETCHT0 384(SI)(R12*1)
+	PREFETCHT0 448(SI)(R12*1)
+	PREFETCHT0 512(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z12
 	VMOVDQU64 96(SI), Z13
@@ -4363,14 +4595,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ80x16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ80x16n8(SB), NOSPLIT, $0-48
+// func mulQ80x16n8(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ80x16n8(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
@@ -4383,6 +4616,15 @@ panel:
 	VPXORD Z6, Z6, Z6
 	VPXORD Z7, Z7, Z7
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
+	PREFETCHT0 384(SI)(R12*1)
+	PREFETCHT0 448(SI)(R12*1)
+	PREFETCHT0 512(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z12
 	VMOVDQU64 96(SI), Z13
@@ -4530,14 +4772,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ80x16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ80x16n12(SB), NOSPLIT, $0-48
+// func mulQ80x16n12(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ80x16n12(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 panel:
 	MOVQ R8, DX
 	MOVQ R9, CX
@@ -4554,6 +4797,15 @@ panel:
 	VPXORD Z10, Z10, Z10
 	VPXORD Z11, Z11, Z11
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
+	PREFETCHT0 384(SI)(R12*1)
+	PREFETCHT0 448(SI)(R12*1)
+	PREFETCHT0 512(SI)(R12*1)
 	VCVTPH2PS (SI), Z20
 	VMOVDQU64 32(SI), Z12
 	VMOVDQU64 96(SI), Z13
@@ -4765,14 +5017,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ4Kx16n1(SB), NOSPLIT, $0-48
+// func mulQ4Kx16n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ4Kx16n1(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -4784,6 +5037,11 @@ super:
 	ADDQ $64, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VCVTPH2PS 32(R13), Z23
 	VPMOVZXBD (SI), Z20
@@ -4837,14 +5095,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ4Kx16n2(SB), NOSPLIT, $0-48
+// func mulQ4Kx16n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ4Kx16n2(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -4857,6 +5116,11 @@ super:
 	ADDQ $64, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VCVTPH2PS 32(R13), Z23
 	VPMOVZXBD (SI), Z20
@@ -4927,14 +5191,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ4Kx16n3(SB), NOSPLIT, $0-48
+// func mulQ4Kx16n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ4Kx16n3(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -4948,6 +5213,11 @@ super:
 	ADDQ $64, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VCVTPH2PS 32(R13), Z23
 	VPMOVZXBD (SI), Z20
@@ -5035,14 +5305,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ4Kx16n4(SB), NOSPLIT, $0-48
+// func mulQ4Kx16n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ4Kx16n4(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -5057,6 +5328,11 @@ super:
 	ADDQ $64, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VCVTPH2PS 32(R13), Z23
 	VPMOVZXBD (SI), Z20
@@ -5161,14 +5437,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ4Kx16n6(SB), NOSPLIT, $0-48
+// func mulQ4Kx16n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ4Kx16n6(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -5185,6 +5462,11 @@ super:
 	ADDQ $64, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VCVTPH2PS 32(R13), Z23
 	VPMOVZXBD (SI), Z20
@@ -5323,14 +5605,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ4Kx16n8(SB), NOSPLIT, $0-48
+// func mulQ4Kx16n8(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ4Kx16n8(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -5349,6 +5632,11 @@ super:
 	ADDQ $64, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VCVTPH2PS 32(R13), Z23
 	VPMOVZXBD (SI), Z20
@@ -5521,14 +5809,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ4Kx16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ4Kx16n12(SB), NOSPLIT, $0-48
+// func mulQ4Kx16n12(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ4Kx16n12(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 panel:
@@ -5551,6 +5840,11 @@ super:
 	ADDQ $64, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VCVTPH2PS 32(R13), Z23
 	VPMOVZXBD (SI), Z20
@@ -5791,14 +6085,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ5Kx16n1(SB), NOSPLIT, $0-48
+// func mulQ5Kx16n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ5Kx16n1(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -5812,6 +6107,12 @@ super:
 	ADDQ $64, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VCVTPH2PS 32(R13), Z23
 	VPMOVZXBD (SI), Z20
@@ -5881,14 +6182,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ5Kx16n2(SB), NOSPLIT, $0-48
+// func mulQ5Kx16n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ5Kx16n2(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -5903,6 +6205,12 @@ super:
 	ADDQ $64, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VCVTPH2PS 32(R13), Z23
 	VPMOVZXBD (SI), Z20
@@ -5989,14 +6297,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ5Kx16n3(SB), NOSPLIT, $0-48
+// func mulQ5Kx16n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ5Kx16n3(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -6012,6 +6321,12 @@ super:
 	ADDQ $64, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VCVTPH2PS 32(R13), Z23
 	VPMOVZXBD (SI), Z20
@@ -6115,14 +6430,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ5Kx16n4(SB), NOSPLIT, $0-48
+// func mulQ5Kx16n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ5Kx16n4(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -6139,6 +6455,12 @@ super:
 	ADDQ $64, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VCVTPH2PS 32(R13), Z23
 	VPMOVZXBD (SI), Z20
@@ -6259,14 +6581,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ5Kx16n6(SB), NOSPLIT, $0-48
+// func mulQ5Kx16n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ5Kx16n6(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -6285,6 +6608,12 @@ super:
 	ADDQ $64, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VCVTPH2PS 32(R13), Z23
 	VPMOVZXBD (SI), Z20
@@ -6439,14 +6768,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ5Kx16n8(SB), NOSPLIT, $0-48
+// func mulQ5Kx16n8(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ5Kx16n8(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -6467,6 +6797,12 @@ super:
 	ADDQ $64, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VCVTPH2PS 32(R13), Z23
 	VPMOVZXBD (SI), Z20
@@ -6655,14 +6991,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ5Kx16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ5Kx16n12(SB), NOSPLIT, $0-48
+// func mulQ5Kx16n12(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ5Kx16n12(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x10101010, AX
@@ -6687,6 +7024,12 @@ super:
 	ADDQ $64, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VCVTPH2PS 32(R13), Z23
 	VPMOVZXBD (SI), Z20
@@ -6943,14 +7286,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx16n1(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ6Kx16n1(SB), NOSPLIT, $0-48
+// func mulQ6Kx16n1(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ6Kx16n1(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x30303030, AX
@@ -6964,6 +7308,13 @@ super:
 	ADDQ $32, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
+	PREFETCHT0 384(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VPMOVSXBD (SI), Z20
 	VCVTDQ2PS Z20, Z20
@@ -7032,14 +7383,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx16n2(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ6Kx16n2(SB), NOSPLIT, $0-48
+// func mulQ6Kx16n2(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ6Kx16n2(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x30303030, AX
@@ -7054,6 +7406,13 @@ super:
 	ADDQ $32, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
+	PREFETCHT0 384(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VPMOVSXBD (SI), Z20
 	VCVTDQ2PS Z20, Z20
@@ -7139,14 +7498,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx16n3(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ6Kx16n3(SB), NOSPLIT, $0-48
+// func mulQ6Kx16n3(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ6Kx16n3(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x30303030, AX
@@ -7162,6 +7522,13 @@ super:
 	ADDQ $32, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
+	PREFETCHT0 384(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VPMOVSXBD (SI), Z20
 	VCVTDQ2PS Z20, Z20
@@ -7264,14 +7631,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx16n4(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ6Kx16n4(SB), NOSPLIT, $0-48
+// func mulQ6Kx16n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ6Kx16n4(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x30303030, AX
@@ -7288,6 +7656,13 @@ super:
 	ADDQ $32, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
+	PREFETCHT0 384(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VPMOVSXBD (SI), Z20
 	VCVTDQ2PS Z20, Z20
@@ -7407,14 +7782,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx16n6(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ6Kx16n6(SB), NOSPLIT, $0-48
+// func mulQ6Kx16n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ6Kx16n6(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x30303030, AX
@@ -7433,6 +7809,13 @@ super:
 	ADDQ $32, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
+	PREFETCHT0 384(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VPMOVSXBD (SI), Z20
 	VCVTDQ2PS Z20, Z20
@@ -7586,14 +7969,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx16n8(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ6Kx16n8(SB), NOSPLIT, $0-48
+// func mulQ6Kx16n8(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ6Kx16n8(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x30303030, AX
@@ -7614,6 +7998,13 @@ super:
 	ADDQ $32, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
+	PREFETCHT0 384(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VPMOVSXBD (SI), Z20
 	VCVTDQ2PS Z20, Z20
@@ -7801,14 +8192,15 @@ block:
 	VZEROUPPER
 	RET
 
-// func mulQ6Kx16n12(w, a *byte, c *float32, nblk, npanel, ldc int)
-TEXT ·mulQ6Kx16n12(SB), NOSPLIT, $0-48
+// func mulQ6Kx16n12(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
+TEXT ·mulQ6Kx16n12(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), SI
 	MOVQ a+8(FP), R8
 	MOVQ c+16(FP), DI
 	MOVQ nblk+24(FP), R9
 	MOVQ npanel+32(FP), R10
 	MOVQ ldc+40(FP), R11
+	MOVQ ahead+48(FP), R12
 	MOVL $0x0f0f0f0f, AX
 	VPBROADCASTD AX, Z31
 	MOVL $0x30303030, AX
@@ -7833,6 +8225,13 @@ super:
 	ADDQ $32, SI
 	MOVQ $8, AX
 block:
+	PREFETCHT0 0(SI)(R12*1)
+	PREFETCHT0 64(SI)(R12*1)
+	PREFETCHT0 128(SI)(R12*1)
+	PREFETCHT0 192(SI)(R12*1)
+	PREFETCHT0 256(SI)(R12*1)
+	PREFETCHT0 320(SI)(R12*1)
+	PREFETCHT0 384(SI)(R12*1)
 	VCVTPH2PS (R13), Z22
 	VPMOVSXBD (SI), Z20
 	VCVTDQ2PS Z20, Z20

@@ -4,14 +4,17 @@ import "unsafe"
 
 // quantKernel multiplies npanel panels of quantised weights at w by one tile of
 // activations at a: nblk blocks of 32 columns. Token t's values go to c plus t
-// times ldc bytes, R floats a panel.
-type quantKernel func(w, a *byte, c *float32, nblk, npanel, ldc int)
+// times ldc bytes, R floats a panel. Weights are prefetched ahead bytes before
+// they are needed.
+type quantKernel func(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
 // quantTable holds the functions of one level on quantised weights.
 type quantTable struct {
 	mul quantKernels
 	// activation quantises a tile of n tokens, which lie in x stride floats apart.
 	activation func(dst []byte, x []float32, stride, cols, n int)
+	// ahead is the distance in bytes at which this processor's kernels prefetch.
+	ahead int
 }
 
 // quantKernels holds the kernels of each quantised type.
@@ -46,7 +49,7 @@ func genericActivation(level Level) func(dst []byte, x []float32, stride, cols, 
 
 func genericQuantMul(level Level, t Type, n int) quantKernel {
 	R := level.PanelRows()
-	return func(w, a *byte, c *float32, nblk, npanel, ldc int) {
+	return func(w, a *byte, c *float32, nblk, npanel, ldc, _ int) {
 		f := t.packedFormat()
 		panel := R * (nblk*f.block + nblk/8*f.head)
 		act := unsafe.Slice(a, nblk*actWords*4*n)

@@ -74,15 +74,15 @@ func (f format) head(R int) int {
 	return 0
 }
 
-const signature = "(w, a *byte, c *float32, nblk, npanel, ldc int)"
+const signature = "(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)"
 
 // begin opens a kernel and its loops over panels and blocks. In a block SI
 // points to the weights, DX to the activations, R13 to the header.
 func begin(f *asm.File, q format, level string, R, n, frame int, constants, clearAcc func()) {
-	f.FuncFrame(fmt.Sprintf("mul%sx%dn%d", q.name, R, n), signature, frame, 48,
+	f.FuncFrame(fmt.Sprintf("mul%sx%dn%d", q.name, R, n), signature, frame, 56,
 		fmt.Sprintf("is the %s quantKernel of %s for %d tokens.", level, q.name, n))
 	f.P("MOVQ w+0(FP), SI\nMOVQ a+8(FP), R8\nMOVQ c+16(FP), DI\nMOVQ nblk+24(FP), R9")
-	f.P("MOVQ npanel+32(FP), R10\nMOVQ ldc+40(FP), R11")
+	f.P("MOVQ npanel+32(FP), R10\nMOVQ ldc+40(FP), R11\nMOVQ ahead+48(FP), R12")
 	constants()
 	f.Label("panel")
 	f.P("MOVQ R8, DX\nMOVQ R9, CX")
@@ -92,6 +92,9 @@ func begin(f *asm.File, q format, level string, R, n, frame int, constants, clea
 		f.P("MOVQ SI, R13\nADDQ $%d, SI\nMOVQ $8, AX", q.head(R))
 	}
 	f.Label("block")
+	for at := 0; at < q.block(R); at += 64 {
+		f.P("PREFETCHT0 %d(SI)(R12*1)", at)
+	}
 }
 
 // end closes the loops. store emits the store of token t to BX.
@@ -110,6 +113,12 @@ func end(f *asm.File, q format, R, n int, store func(t int)) {
 		}
 	}
 	f.P("ADDQ $%d, DI\nDECQ R10\nJNZ panel\nVZEROUPPER\nRET", 4*R)
+}
+
+// vendor writes the function that tells who made the processor.
+func vendor(f *asm.File) {
+	f.Func("vendor", "() (name [3]uint32)", 12, "returns the name of the processor's maker, 12 letters, from CPUID.")
+	f.P("XORL AX, AX\nXORL CX, CX\nCPUID\nMOVL BX, name_0+0(FP)\nMOVL DX, name_1+4(FP)\nMOVL CX, name_2+8(FP)\nRET")
 }
 
 // table writes the Go function that lists the kernels of a level.

@@ -58,7 +58,7 @@ type Part struct {
 	Plain bool
 }
 
-// Render makes the prompt for a conversation. It takes at most about two seconds, 8 MiB of output and some 64 MiB
+// Render makes the prompt for a conversation. It takes at most about two seconds, 8 MiB of output and some 128 MiB
 // of memory, however the template is written. Errors are *InputError and *RefusedError (the client's conversation is
 // at fault), *EvalError and *LimitError (the template is), or the context's.
 func (t *Template) Render(ctx context.Context, in Input) (string, error) {

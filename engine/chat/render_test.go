@@ -311,3 +311,17 @@ func FuzzRender(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkRender renders a conversation of 20 messages with a template of the usual kind.
+func BenchmarkRender(b *testing.B) {
+	template := compile(b, "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content|trim + '<|im_end|>' + '\n' }}{% endfor %}"+
+		"{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}")
+	text := strings.Repeat("some words ", 50)
+	messages := json.RawMessage("[" + strings.Repeat(`{"role":"user","content":"`+text+`"},`, 19) + `{"role":"user","content":"x"}]`)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := template.Render(b.Context(), chat.Input{Messages: messages, AddGenerationPrompt: true}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -18,7 +18,7 @@ type limits struct {
 // MaxTime is how long a rendering may take.
 const MaxTime = 2 * time.Second
 
-var defaultLimits = limits{time: MaxTime, memory: 64 << 20, output: 8 << 20, calls: 100}
+var defaultLimits = limits{time: MaxTime, memory: 128 << 20, output: 8 << 20, calls: 100}
 
 // budget is what one rendering may still use. Every operation of a template that makes a value, walks one or goes
 // round a loop draws on it first, so that a rendering ends by itself, in its caller's goroutine, with an error.

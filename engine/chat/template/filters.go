@@ -1,21 +1,25 @@
 package template
 
 import (
+	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/ardanlabs/jinja"
 )
 
 // filterGuard says how a filter is done: by the library, behind the host function that it returns, which counts
-// the input as text, by its length or with all it holds; or (ours) by run.filter.
+// the input as text, as looked at, by its length or with all it holds; or (ours) by run.filter.
 func filterGuard(name string) (guard string, ours bool) {
 	switch name {
 	case "lower", "upper", "capitalize", "wordcount", "escape", "e":
 		return "__text", false
-	case "length", "count", "reverse", "default", "d", "safe", "abs", "round", "batch":
+	case "length", "count", "default", "d", "safe", "round":
+		return "__seen", false
+	case "reverse", "batch":
 		return "__shallow", false
-	case "sum", "max", "min", "int", "float":
+	case "sum", "max", "min":
 		return "__deep", false
 	}
 	return "", true
@@ -56,6 +60,8 @@ func (r *run) filter(a args, kw keywords) (jinja.Value, error) {
 		return r.sequence(v, name)
 	case "unique":
 		return r.unique(v, a, kw)
+	case "int", "float", "abs":
+		return convert(v, name, arg(a, 0, kw, "default", jinja.NewInt(0))), r.step(0)
 	case "sort", "dictsort":
 		return r.sort(v, name, a, kw)
 	case "map":
@@ -319,14 +325,39 @@ func (r *run) mapped(name string, v jinja.Value, a args, kw keywords) (jinja.Val
 			}
 			return r.stringMethod(s, name, a, kw)
 		case "length", "count":
-			n, err := r.shallowly(args{v}, nil)
+			n, err := r.see(args{v}, nil)
 			return length(n), err
-		case "int":
-			return jinja.NewInt(toInt(v)), r.step(0)
 		}
 		return fail("map of %q (%s) is not supported", name, guard)
 	}
 	return r.filter(append(args{jinja.NewString(name), v}, a...), kw)
+}
+
+// convert makes a whole number, a float or an absolute value; what is no number becomes otherwise.
+func convert(v jinja.Value, name string, otherwise jinja.Value) jinja.Value {
+	if v.IsString() {
+		s := strings.TrimSpace(v.AsString()[:min(len(v.AsString()), 400)])
+		if _, err := strconv.ParseFloat(s, 64); err != nil {
+			v = jinja.Undefined()
+		} else {
+			v = number(s)
+		}
+	}
+	f, ok := numeric(v)
+	switch {
+	case !ok && name == "float":
+		f, _ = numeric(otherwise)
+		return jinja.NewFloat(f)
+	case !ok:
+		return otherwise
+	case name == "float":
+		return jinja.NewFloat(f)
+	case name == "abs" && v.IsFloat():
+		return jinja.NewFloat(math.Abs(f))
+	case name == "abs":
+		return jinja.NewInt(max(toInt(v), -toInt(v)))
+	}
+	return jinja.NewInt(toInt(v))
 }
 
 func length(v jinja.Value) jinja.Value {

@@ -30,7 +30,7 @@ func call(fn func(args, keywords) (jinja.Value, error)) jinja.Value {
 func (r *run) addFunctions(vars map[string]jinja.Value) {
 	for name, fn := range map[string]func(args, keywords) (jinja.Value, error){
 		// What the translator writes.
-		"__write": r.write, "__text": r.text, "__shallow": r.shallowly, "__deep": r.deeply,
+		"__write": r.write, "__text": r.text, "__seen": r.see, "__shallow": r.shallowly, "__deep": r.deeply,
 		"__list": r.list, "__dict": r.dict, "__math": r.math, "__negative": r.negative, "__compare": r.compare,
 		"__float": r.float, "__item": r.item, "__slice": r.slice, "__unpack": r.unpack,
 		"__attribute": r.attribute, "__method": r.method, "__callable": r.callable, "__printer": r.printer,
@@ -88,13 +88,21 @@ func (r *run) str(v jinja.Value) (string, error) {
 	return text(v), nil
 }
 
-// text, shallowly and deeply let a value through to a filter of the library that makes something of its size.
+// text, see, shallowly and deeply let a value through to a filter of the library that makes something of its size.
 func (r *run) text(a args, _ keywords) (jinja.Value, error) {
 	s, err := r.str(a[0])
 	if err == nil {
 		err = r.alloc(6 * len(s))
 	}
 	return jinja.NewString(s), err
+}
+
+func (r *run) see(a args, _ keywords) (jinja.Value, error) {
+	n := 0
+	if a[0].IsString() {
+		n = 4 * len(a[0].AsString())
+	}
+	return a[0], r.step(n)
 }
 
 func (r *run) shallowly(a args, _ keywords) (jinja.Value, error) {

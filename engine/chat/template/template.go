@@ -23,7 +23,7 @@ type Template struct {
 }
 
 // concurrent is how many renderings of one template run at a time; more wait.
-const concurrent = 4
+const concurrent = 3
 
 // Compile takes the source of a template; errors are *SyntaxError.
 func Compile(source string) (*Template, error) {
@@ -40,7 +40,7 @@ func Compile(source string) (*Template, error) {
 
 // Render evaluates the template with these variables, to which it adds functions; size is about the bytes that the
 // variables take, now what the template takes for the present. It ends after at most about MaxTime, 8 MiB of output
-// and 64 MiB of memory besides what is in proportion to size. Errors are *RefusedError, *EvalError, *LimitError or
+// and 128 MiB of memory besides what is in proportion to size. Errors are *RefusedError, *EvalError, *LimitError or
 // wrap the context's.
 func (t *Template) Render(ctx context.Context, vars map[string]jinja.Value, size int, now time.Time) (_ string, err error) {
 	select {

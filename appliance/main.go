@@ -19,8 +19,10 @@ const usage = `usage: 1bit COMMAND [options]
 
   serve     serve a model over an OpenAI-compatible API
   chat      talk to a model in the terminal
-  model     obtain models by name
+  model     obtain models by name, plan what fits where
   engine    run the built-in engine alone
+  doctor    say what of this box is usable, and what to do about the rest
+  tool      measuring and converting
   version   print the version
 
 1bit COMMAND -h says more.
@@ -52,8 +54,12 @@ func (p program) run(ctx context.Context, args []string) int {
 		return p.chat(ctx, rest)
 	case "model":
 		return runModel(rest, p.stdout, p.stderr)
+	case "doctor":
+		return runDoctor(rest, p.stdout, p.stderr)
+	case "tool":
+		return p.tool(ctx, rest)
 	case "version", "--version":
-		return p.version()
+		return p.version(rest)
 	case "help", "-h", "--help":
 		fmt.Fprint(p.stdout, usage)
 		return 0

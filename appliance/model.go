@@ -7,16 +7,20 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"onebit/appliance/catalog"
+	"onebit/engine/plan"
 )
 
 const modelUsage = `usage: 1bit model pull [--fallback NAME] NAME
        1bit model list
+       1bit model plan FILE [--ctx-size N] [--parallel N] [--free GIB]
 
+plan says what a model takes and where it fits, before anything is loaded.
 pull obtains a model by name, verifies it and prints its path. Models: %s
 `
 
@@ -33,6 +37,12 @@ func runModel(args []string, stdout, stderr io.Writer) int {
 		return 0
 	case "list":
 		return listModels(stdout, stderr)
+	case "plan":
+		if err := planModel(args[1:], stdout); err != nil {
+			fmt.Fprintf(stderr, "1bit model plan: %v\n", err)
+			return 1
+		}
+		return 0
 	case "pull":
 		return pullModel(args[1:], stdout, stderr)
 	}
@@ -55,6 +65,42 @@ func listModels(stdout, stderr io.Writer) int {
 		fmt.Fprintf(stdout, "%-20s %6.0f MB  %-22s %s\n%20s %s\n", e.Name, float64(e.Size)/1e6, e.License, state, "", e.About)
 	}
 	return 0
+}
+
+// planModel prints what a model file takes and where it fits.
+func planModel(args []string, stdout io.Writer) error {
+	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
+		return errors.New("the name of a GGUF file is needed first")
+	}
+	var context, parallel, free string
+	if err := flags(args[1:], map[string]*string{"--ctx-size": &context, "--parallel": &parallel, "--free": &free}); err != nil {
+		return err
+	}
+	var o plan.Options
+	var err error
+	if o.Context, err = count("--ctx-size", context); err != nil {
+		return err
+	}
+	if o.Parallel, err = count("--parallel", parallel); err != nil {
+		return err
+	}
+	pools := plan.Boxes()
+	if free != "" {
+		gib, err := strconv.ParseFloat(free, 64)
+		if err != nil {
+			return fmt.Errorf("the option --free wants GiB, not %q", free)
+		}
+		pool, err := plan.Given(gib)
+		if err != nil {
+			return err
+		}
+		pools = []plan.Pool{pool}
+	}
+	p, err := plan.Open(args[0], o)
+	if err != nil {
+		return err
+	}
+	return plan.Print(stdout, p, pools)
 }
 
 // pullModel obtains one model and prints its path on stdout; everything for people goes to stderr.

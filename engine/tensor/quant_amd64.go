@@ -43,26 +43,29 @@ type quantizer struct {
 	blocks func(dst *byte, x *float32, nblk, n int)
 }
 
-// tile quantises a tile of n tokens. Where the last four tokens or blocks are
-// not all left, they overlap those before, which is cheaper than single ones.
+// tile quantises a tile of n tokens.
 func (q quantizer) tile(dst []byte, x []float32, stride, cols, n int) {
-	nblk, block := cols/32, actWords*4*n
-	_, _ = dst[nblk*block-1], x[(n-1)*stride+cols-1]
-	if n >= 4 {
-		for i := 0; i < n; i += 4 {
-			i = min(i, n-4)
-			q.tokens(&dst[4*i], &x[i*stride], nblk, n, 4*stride)
-		}
+	nblk := cols / 32
+	_, _ = dst[nblk*actWords*4*n-1], x[(n-1)*stride+cols-1]
+	i := 0
+	for ; i+4 <= n; i += 4 {
+		q.tokens(&dst[4*i], &x[i*stride], nblk, n, 4*stride)
+	}
+	for ; i < n; i++ {
+		q.token(dst[4*i:], x[i*stride:][:cols], n)
+	}
+}
+
+// token quantises one token of a tile of n, whose first word is dst's. Where the
+// last four blocks are not all left, they overlap those before.
+func (q quantizer) token(dst []byte, x []float32, n int) {
+	nblk, block := len(x)/32, actWords*4*n
+	if nblk < 4 {
+		quantizeActivation(q.level, dst, x, n, 0)
 		return
 	}
-	for i := range n {
-		if nblk < 4 {
-			quantizeActivation(q.level, dst, x[i*stride:][:cols], n, i)
-			continue
-		}
-		q.blocks(&dst[4*i], &x[i*stride], nblk&^3, n)
-		if last := nblk - 4; nblk%4 != 0 {
-			q.blocks(&dst[last*block+4*i], &x[i*stride+32*last], 4, n)
-		}
+	q.blocks(&dst[0], &x[0], nblk&^3, n)
+	if last := nblk - 4; nblk%4 != 0 {
+		q.blocks(&dst[last*block], &x[32*last], 4, n)
 	}
 }

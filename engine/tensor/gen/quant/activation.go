@@ -14,16 +14,25 @@ import (
 // In a function SI, R14, R15 and BX point to the four blocks of values, DI to
 // word 0 of the first packed block. R8, R9, R10 and R11 are 1, 3, 5 and 7 times
 // the distance of one word from the next, R13 points to the first word of quants.
+//
+// 256-bit registers serve AVX-512 as well: wider ones were slower, because most of
+// the work is shuffling.
 type quantizer struct {
 	*asm.File
-	level  string
 	tokens bool // four tokens, not four blocks of one
+	pairs  bool // start values are pairs of int16, not int32
 }
 
 // quantizers writes both functions of a level.
-func quantizers(f *asm.File, level string, constants, block func(q quantizer)) {
+func quantizers(f *asm.File, level string, pairs bool) {
+	words := func(name string, word uint64) { f.Data(name, word, word, word, word) }
+	words("magnitude", 0x7fffffff7fffffff)
+	words("bytesOfOne", 0x0101010101010101)
+	words("wordsOfOne", 0x0001000100010001)
+	words("smallest", 0x0d7fffff0d7fffff) // just under 2^-100
+	words("steps", 0x42fe000042fe0000)    // float32 127
 	for _, tokens := range []bool{true, false} {
-		q := quantizer{f, level, tokens}
+		q := quantizer{f, tokens, pairs}
 		if tokens {
 			f.Func("quantizeTokens"+level, "(dst *byte, x *float32, nblk, n, stride int)", 40,
 				fmt.Sprintf("quantises nblk blocks of four tokens, stride bytes apart, to the words of a tile of n tokens that begin at dst, at level %s.", level))
@@ -36,10 +45,11 @@ func quantizers(f *asm.File, level string, constants, block func(q quantizer)) {
 		if tokens {
 			q.P("MOVQ stride+32(FP), AX\nLEAQ (SI)(AX*1), R14\nLEAQ (SI)(AX*2), R15\nLEAQ (R14)(AX*2), BX")
 		}
-		constants(q)
+		q.P("VMOVDQU magnitude<>(SB), Y11\nVMOVDQU bytesOfOne<>(SB), Y13\nVMOVDQU wordsOfOne<>(SB), Y10")
+		q.P("VMOVDQU smallest<>(SB), X14\nVMOVDQU steps<>(SB), X15\nVPXOR X12, X12, X12")
 		q.Label("block")
 		q.P("LEAQ (DI)(R11*1), R13")
-		block(q)
+		q.block()
 		if tokens {
 			q.P("ADDQ R12, DI\nADDQ $128, SI\nADDQ $128, R14\nADDQ $128, R15\nADDQ $128, BX\nDECQ CX")
 		} else {
@@ -74,113 +84,42 @@ func (q quantizer) put(x, w int) {
 	q.P("LEAQ (AX)(R12*2), AX\nVPEXTRD $3, X%d, (AX)(R12*1)", x)
 }
 
-// fold joins registers a to a+3 of one vector a block lane by lane to a vector
-// of the four blocks, in X register a: their greatest magnitudes. It uses two
-// registers at t.
-func (q quantizer) fold(reg string, a, t int) {
+// fold joins Y0 to Y3, the greatest magnitudes of one block each in eight lanes,
+// to X0 with a lane for each block.
+func (q quantizer) fold() {
 	for i := 0; i < 4; i += 2 {
-		q.P("VPUNPCKLDQ %s%d, %s%d, %s%d", reg, a+i+1, reg, a+i, reg, t)
-		q.P("VPUNPCKHDQ %s%d, %s%d, %s%d", reg, a+i+1, reg, a+i, reg, t+1)
-		q.P("VPMAXSD %s%d, %s%d, %s%d", reg, t, reg, t+1, reg, a+i)
+		q.P("VPUNPCKLDQ Y%d, Y%d, Y4\nVPUNPCKHDQ Y%d, Y%d, Y5", i+1, i, i+1, i)
+		q.P("VPMAXSD Y4, Y5, Y%d", i)
 	}
-	q.P("VPUNPCKLQDQ %s%d, %s%d, %s%d", reg, a+2, reg, a, reg, t)
-	q.P("VPUNPCKHQDQ %s%d, %s%d, %s%d", reg, a+2, reg, a, reg, t+1)
-	q.P("VPMAXSD %s%d, %s%d, %s%d", reg, t, reg, t+1, reg, a)
-	q.narrow("VPMAXSD", reg, a, t)
-}
-
-// narrow joins the 128-bit lanes of register a to X register a.
-func (q quantizer) narrow(op, reg string, a, t int) {
-	if reg == "Z" {
-		q.P("VEXTRACTI64X4 $1, Z%d, Y%d\n%s Y%d, Y%d, Y%d", a, t, op, t, a, a)
-	}
-	q.P("VEXTRACTI128 $1, Y%d, X%d\n%s X%d, X%d, X%d", a, t, op, t, a, a)
+	q.P("VPUNPCKLQDQ Y2, Y0, Y4\nVPUNPCKHQDQ Y2, Y0, Y5\nVPMAXSD Y4, Y5, Y0")
+	q.P("VEXTRACTI128 $1, Y0, X4\nVPMAXSD X4, X0, X0")
 }
 
 // scales turns the greatest magnitudes in X0 to the scales in X1, which it puts,
-// and to their inverses in X2. Both are zero for magnitudes under 2^-100. Integer
-// comparison puts infinities and NaN above all numbers, so they stay visible.
+// and to their inverses in both halves of Y2. They are zero for magnitudes under
+// 2^-100. Integer comparison puts infinities and NaN above all numbers, so they
+// stay visible.
 func (q quantizer) scales() {
 	q.P("VPCMPGTD X14, X0, X3\nVDIVPS X15, X0, X1\nVDIVPS X0, X15, X2")
-	q.P("VPAND X3, X1, X1\nVPAND X3, X2, X2")
+	q.P("VPAND X3, X1, X1\nVPAND X3, X2, X2\nVINSERTI128 $1, X2, Y2, Y2")
 	q.put(1, actScale)
 }
 
-// limits loads what scales needs, with X13 bytes of one and X12 zero.
-func (q quantizer) limits() {
-	q.P("MOVL $0x0d7fffff, AX\nVMOVD AX, X14\nVPBROADCASTD X14, X14")
-	q.P("MOVL $0x42fe0000, AX\nVMOVD AX, X15\nVPBROADCASTD X15, X15") // 127
-	q.P("VPXOR X12, X12, X12")
-}
-
-// starts puts the words that take offsets out of weights. X5 and X6 hold the
-// sums of the halves, X7 those of the whole, and suffix names 32-bit lanes or
-// pairs of 16-bit ones.
-func (q quantizer) starts(suffix string) {
-	for _, x := range []int{5, 6, 7} {
-		q.P("VPSUB%s X%d, X12, X%d", suffix, x, x)
-	}
-	for _, s := range [][3]int{{7, 3, actOff8}, {7, 4, actOff16}, {7, 7, actOff128}, {5, 5, actOffA}, {6, 5, actOffB}} {
-		q.P("VPSLL%s $%d, X%d, X3", suffix, s[1], s[0])
-		q.put(3, s[2])
-	}
-}
-
-func quantize512(q quantizer) {
-	// Z16-Z23 the values, Z4-Z7 their magnitudes.
-	for i := range 4 {
-		q.P("VMOVUPS %s, Z%d\nVMOVUPS %s, Z%d", q.from(i, 0), 16+i, q.from(i, 64), 20+i)
-		q.P("VPANDD Z24, Z%d, Z%d\nVPANDD Z24, Z%d, Z3\nVPMAXSD Z3, Z%d, Z%d", 16+i, i+4, 20+i, i+4, i+4)
-	}
-	q.fold("Z", 4, 8)
-	q.P("VMOVDQA X4, X0")
-	q.scales()
-	for i := range 4 {
-		q.P("VPERMD Z2, Z%d, Z3\nVMULPS Z3, Z%d, Z%d\nVMULPS Z3, Z%d, Z%d", 25+i, 16+i, 16+i, 20+i, 20+i)
-		q.P("VCVTPS2DQ Z%d, Z%d\nVCVTPS2DQ Z%d, Z%d", 16+i, 16+i, 20+i, 20+i)
-	}
-	// Packing two blocks, then four, leaves a group of each in every 128 bits.
-	for h := range 2 {
-		a := 16 + 4*h
-		q.P("VPACKSSDW Z%d, Z%d, Z%d\nVPACKSSDW Z%d, Z%d, Z%d", a+1, a, a, a+3, a+2, a+2)
-		q.P("VPACKSSWB Z%d, Z%d, Z%d", a+2, a, a)
-		q.P("VPXOR X%d, X%d, X%d\nVPDPBUSD Z%d, Z13, Z%d", 5+h, 5+h, 5+h, a, 5+h)
-		q.narrow("VPADDD", "Z", 5+h, 8)
-		q.P("VMOVDQA64 Z%d, Z0", a)
-		q.put(0, actQuants+4*h)
-		for l := 1; l < 4; l++ {
-			q.P("VEXTRACTI32X4 $%d, Z%d, X3", l, a)
-			q.put(3, actQuants+4*h+l)
-		}
-	}
-	q.P("VPADDD X5, X6, X7\nVCVTDQ2PS X7, X3\nVMULPS X1, X3, X3")
-	q.put(3, actSum)
-	q.starts("D")
-}
-
-func constants512(q quantizer) {
-	q.P("MOVL $0x7fffffff, AX\nVPBROADCASTD AX, Z24\nMOVL $0x01010101, AX\nVPBROADCASTD AX, Z13")
-	for i := range 4 {
-		q.P("MOVL $%d, AX\nVPBROADCASTD AX, Z%d", i, 25+i)
-	}
-	q.limits()
-}
-
-func quantize2(q quantizer) {
+// block quantises four blocks.
+func (q quantizer) block() {
 	for i := range 4 {
 		q.P("VPAND %s, Y11, Y%d", q.from(i, 0), i)
 		for v := 1; v < 4; v++ {
 			q.P("VPAND %s, Y11, Y4\nVPMAXSD Y4, Y%d, Y%d", q.from(i, 32*v), i, i)
 		}
 	}
-	q.fold("Y", 0, 4)
+	q.fold()
 	q.scales()
-	q.P("VINSERTI128 $1, X2, Y2, Y2\nVPXOR X5, X5, X5\nVPXOR X6, X6, X6")
+	q.P("VPXOR X5, X5, X5\nVPXOR X6, X6, X6") // sums of the halves
 	// Columns 8v to 8v+7 of each block, to Y0, Y3, Y4 and Y7 in turn. Packing two
 	// blocks, then four, leaves a group of each in every 128 bits.
 	for v := range 4 {
-		regs := []int{0, 3, 4, 7}
-		for i, r := range regs {
+		for i, r := range []int{0, 3, 4, 7} {
 			q.P("VPSHUFD $%#02x, Y2, Y%d\nVMULPS %s, Y%d, Y%d\nVCVTPS2DQ Y%d, Y%d", i*0x55, r, q.from(i, 32*v), r, r, r, r)
 		}
 		q.P("VPACKSSDW Y3, Y0, Y0\nVPACKSSDW Y7, Y4, Y4\nVPACKSSWB Y4, Y0, Y0")
@@ -189,15 +128,27 @@ func quantize2(q quantizer) {
 		q.P("VEXTRACTI128 $1, Y0, X0")
 		q.put(0, actQuants+2*v+1)
 	}
-	q.narrow("VPADDW", "Y", 5, 3)
-	q.narrow("VPADDW", "Y", 6, 3)
-	q.P("VPADDW X5, X6, X7\nVPMADDWD X10, X7, X3\nVCVTDQ2PS X3, X3\nVMULPS X1, X3, X3")
-	q.put(3, actSum)
-	q.starts("W")
+	q.sums()
 }
 
-func constants2(q quantizer) {
-	q.P("VMOVDQU magnitude<>(SB), Y11\nMOVL $0x01010101, AX\nVMOVD AX, X13\nVPBROADCASTD X13, Y13")
-	q.P("MOVL $0x00010001, AX\nVMOVD AX, X10\nVPBROADCASTD X10, X10")
-	q.limits()
+// sums puts the words that depend on the sums of the halves: even and odd pairs
+// of columns, in Y5 and Y6.
+func (q quantizer) sums() {
+	for _, y := range []int{5, 6} {
+		q.P("VEXTRACTI128 $1, Y%d, X3\nVPADDW X3, X%d, X%d", y, y, y)
+	}
+	q.P("VPADDW X5, X6, X7\nVPMADDWD X10, X7, X4\nVCVTDQ2PS X4, X3\nVMULPS X1, X3, X3")
+	q.put(3, actSum)
+	lanes := "W"
+	if !q.pairs {
+		lanes = "D"
+		q.P("VPMADDWD X10, X5, X5\nVPMADDWD X10, X6, X6\nVMOVDQA X4, X7")
+	}
+	for _, x := range []int{5, 6, 7} {
+		q.P("VPSUB%s X%d, X12, X%d", lanes, x, x)
+	}
+	for _, s := range [][3]int{{7, 3, actOff8}, {7, 4, actOff16}, {7, 7, actOff128}, {5, 5, actOffA}, {6, 5, actOffB}} {
+		q.P("VPSLL%s $%d, X%d, X3", lanes, s[1], s[0])
+		q.put(3, s[2])
+	}
 }

@@ -41,8 +41,7 @@ func avx2(base string) error {
 			k.write()
 		}
 	}
-	repeat("magnitude", 0x7fffffff7fffffff)
-	quantizers(f, "AVX2", constants2, quantize2)
+	quantizers(f, "AVX2", true)
 	vendor(f)
 	table(f, "AVX2", 8, tiles2)
 	return f.Write("tensor", base)

@@ -30,7 +30,7 @@ func avx512(base string) error {
 			kernel512{f, q, n}.write()
 		}
 	}
-	quantizers(f, "AVX512", constants512, quantize512)
+	quantizers(f, "AVX512", false)
 	table(f, "AVX512", 16, tiles512)
 	return f.Write("tensor", base)
 }

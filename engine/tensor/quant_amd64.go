@@ -52,20 +52,20 @@ func (q quantizer) tile(dst []byte, x []float32, stride, cols, n int) {
 		q.tokens(&dst[4*i], &x[i*stride], nblk, n, 4*stride)
 	}
 	for ; i < n; i++ {
-		q.token(dst[4*i:], x[i*stride:][:cols], n)
+		q.token(dst, x[i*stride:][:cols], n, i)
 	}
 }
 
-// token quantises one token of a tile of n, whose first word is dst's. Where the
-// last four blocks are not all left, they overlap those before.
-func (q quantizer) token(dst []byte, x []float32, n int) {
+// token quantises token t of a tile of n. Where the last four blocks are not all
+// left, they overlap those before.
+func (q quantizer) token(dst []byte, x []float32, n, t int) {
 	nblk, block := len(x)/32, actWords*4*n
 	if nblk < 4 {
-		quantizeActivation(q.level, dst, x, n, 0)
+		quantizeActivation(q.level, dst, x, n, t)
 		return
 	}
-	q.blocks(&dst[0], &x[0], nblk&^3, n)
+	q.blocks(&dst[4*t], &x[0], nblk&^3, n)
 	if last := nblk - 4; nblk%4 != 0 {
-		q.blocks(&dst[last*block], &x[32*last], 4, n)
+		q.blocks(&dst[last*block+4*t], &x[32*last], 4, n)
 	}
 }

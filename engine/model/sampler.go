@@ -104,6 +104,9 @@ func (s *Sampler) Sample(logits []float32, history []int32) int32 {
 		return int32(s.k.ArgMax(logits))
 	}
 	u := s.rng.Float64()
+	if s.k.Max(logits) == impossible {
+		return 0
+	}
 	switch {
 	case s.cfg.TopK > 0 && s.cfg.TopK < len(logits):
 		s.top = s.largest(s.top[:0], logits, s.cfg.TopK)
@@ -113,12 +116,12 @@ func (s *Sampler) Sample(logits []float32, history []int32) int32 {
 	case s.cfg.TopP < 1:
 		s.top = s.nucleusOfAll(logits)
 	case s.cfg.MinP > 0:
-		s.top = s.above(logits, s.k.Max(logits)+ln(s.cfg.MinP))
+		s.top = s.above(logits, s.k.Max(logits)+ln(min(s.cfg.MinP, 1)))
 	default:
 		return s.drawAll(logits, u)
 	}
 	if s.cfg.MinP > 0 && len(s.top) > 0 {
-		limit := s.top[0].logit + ln(s.cfg.MinP)
+		limit := s.top[0].logit + ln(min(s.cfg.MinP, 1))
 		s.top = slices.DeleteFunc(s.top, func(c candidate) bool { return c.logit < limit })
 	}
 	return draw(s.top, s.cfg.Temperature, u)
@@ -256,17 +259,36 @@ func (s *Sampler) above(logits []float32, limit float32) []candidate {
 	return list
 }
 
-// nucleusOfAll returns the likeliest tokens that together reach TopP.
+// nucleusOfAll returns the likeliest tokens that together reach TopP. Mostly
+// they are few; when they are not, tokens are sorted by steps of their logits
+// first, so that only those which may belong to the nucleus need exact sorting.
 func (s *Sampler) nucleusOfAll(logits []float32) []candidate {
+	const few = 128
 	total := s.expSumAll(logits)
-	list := s.top
-	for n := 256; ; n *= 8 {
-		n = min(n, len(logits))
-		list = s.largest(list[:0], logits, n)
-		if k := nucleus(list, total, s.cfg.TopP); k < n || n == len(logits) {
-			return list[:k]
+	n := min(few, len(logits))
+	list := s.largest(s.top[:0], logits, n)
+	if k := nucleus(list, total, s.cfg.TopP); k < n || n == len(logits) {
+		return list[:k]
+	}
+	const steps, perUnit = 1024, 32
+	var weight [steps]float64
+	top := list[0].logit
+	step := func(logit float32) int { return int(min((top-logit)*perUnit, steps-1)) }
+	for i, v := range logits {
+		weight[step(v)] += float64(s.tmp[i])
+	}
+	last, sum := 0, weight[0]
+	for ; last < steps-1 && sum < float64(s.cfg.TopP)*total; last++ {
+		sum += weight[last+1]
+	}
+	list = list[:0]
+	for i, v := range logits {
+		if step(v) <= last {
+			list = append(list, candidate{v, int32(i)})
 		}
 	}
+	slices.SortFunc(list, compareCandidates)
+	return list[:nucleus(list, total, s.cfg.TopP)]
 }
 
 // nucleus returns how many of the sorted candidates reach the probability p,

@@ -60,13 +60,13 @@ type edit struct {
 	text       []byte
 }
 
-// AppendMedia appends the body of a chat or a response to dst with the address of each image, sound and film in it
-// replaced by what address returns for it. The address's place is given as a path such as
+// Media returns the body of a chat or a response with the address of each image, sound and film in it replaced by what
+// address returns for it; raw itself when nothing changes. The address's place is given as a path such as
 // messages[0].content[1].image_url.url. An error of address ends it and is returned.
-func AppendMedia(dst, raw []byte, address func(path, url string) (string, error)) ([]byte, error) {
+func Media(raw []byte, address func(path, url string) (string, error)) ([]byte, error) {
 	w := mediaWalk{raw: raw, address: address}
 	m := newMembers(raw)
-	for m.next() {
+	for w.err == nil && m.next() {
 		if key := string(m.key); key == "messages" || key == "input" {
 			w.list(key, m.start, m.off, w.message)
 		}
@@ -74,13 +74,17 @@ func AppendMedia(dst, raw []byte, address func(path, url string) (string, error)
 	if w.err != nil {
 		return nil, w.err
 	}
+	if len(w.edits) == 0 {
+		return raw, nil
+	}
+	var out []byte
 	from := 0
 	for _, e := range w.edits {
-		dst = append(dst, raw[from:e.start]...)
-		dst = append(dst, e.text...)
+		out = append(out, raw[from:e.start]...)
+		out = append(out, e.text...)
 		from = e.end
 	}
-	return append(dst, raw[from:]...), nil
+	return append(out, raw[from:]...), nil
 }
 
 // mediaWalk finds addresses. Its places are in raw.

@@ -50,7 +50,7 @@ func TestMedia(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var visited []string
-			got, err := wire.AppendMedia(nil, []byte(c.raw), func(path, url string) (string, error) {
+			got, err := wire.Media([]byte(c.raw), func(path, url string) (string, error) {
 				visited = append(visited, path+"="+url)
 				if strings.HasPrefix(url, "file:") {
 					return "NEW", nil
@@ -66,7 +66,7 @@ func TestMedia(t *testing.T) {
 		})
 	}
 	mine := errors.New("no")
-	if _, err := wire.AppendMedia(nil, []byte(`{"messages":[{"content":[{"image_url":"a"},{"image_url":"b"}]}]}`), func(_, url string) (string, error) {
+	if _, err := wire.Media([]byte(`{"messages":[{"content":[{"image_url":"a"},{"image_url":"b"}]}]}`), func(_, url string) (string, error) {
 		if url == "b" {
 			t.Error("asked again after an error")
 		}
@@ -153,7 +153,7 @@ func FuzzRewrite(f *testing.F) {
 		object := bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{"))
 		with := wire.AppendModel(nil, raw, []byte(`"m"`))
 		without := wire.AppendWithoutModel(nil, raw)
-		media, err := wire.AppendMedia(nil, raw, func(string, string) (string, error) { return `"new"`, nil })
+		media, err := wire.Media(raw, func(string, string) (string, error) { return `"new"`, nil })
 		if err != nil || !json.Valid(with) || !json.Valid(without) || !json.Valid(media) {
 			t.Fatalf("%s became\n%s\n%s\n%s (%v)", raw, with, without, media, err)
 		}

@@ -110,6 +110,9 @@ func (c *caller) between(last bool) bool {
 	return true
 }
 
+// nameCharacters are those of a tool's name.
+const nameCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.:/"
+
 // maxName bounds what may stand between [TOOL_CALLS] and the arguments.
 const maxName = 256
 
@@ -122,17 +125,13 @@ func (c *caller) readName(last bool) bool {
 	name, id, _ := strings.Cut(c.buf[:max(at, 0)], "[")
 	name = strings.TrimRight(name, whitespace)
 	id, ok := strings.CutSuffix(strings.TrimRight(id, whitespace), "ARGS]")
-	if at < 0 || at > maxName || name == "" || strings.ContainsFunc(name, notInName) || !ok && id != "" {
+	if at < 0 || at > maxName || name == "" || strings.Trim(name, nameCharacters) != "" || !ok && id != "" {
 		c.giveUp()
 		return true
 	}
 	c.name = name
 	c.take(at)
 	return true
-}
-
-func notInName(r rune) bool {
-	return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-.:/", r))
 }
 
 // giveUp: what has been read since the last call is text after all.

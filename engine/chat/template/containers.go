@@ -41,7 +41,7 @@ func (r *run) listMethod(l *jinja.List, name string, a args) (jinja.Value, error
 		}
 		l.Items = slices.Insert(l.Items, int(i), a[1])
 	case "pop":
-		i, ok := int64(-1), false
+		i := int64(-1)
 		if len(a) > 0 {
 			i = toInt(first)
 		}

@@ -30,7 +30,7 @@ type settingsView struct {
 	LogitBias         []biasView `json:"logit_bias,omitzero"`
 	NProbs            int        `json:"n_probs"`
 	MinKeep           int        `json:"min_keep"`
-	Grammar           string     `json:"grammar"`
+	Grammar           *string    `json:"grammar,omitempty"`
 	ReasoningFormat   string     `json:"reasoning_format"`
 	Samplers          []string   `json:"samplers"`
 	TimingsPerToken   bool       `json:"timings_per_token"`
@@ -65,6 +65,7 @@ func (s *settings) view(public bool) settingsView {
 	if public {
 		return v
 	}
+	v.Grammar = new(string)
 	v.Stop, v.LogitBias = append([]string{}, s.stop...), []biasView{}
 	for _, b := range s.bias {
 		row := biasView{Token: b.ID}

@@ -58,7 +58,6 @@ var doors = map[string][]string{
 	"github.com/quic-go/quic-go":       {"appliance/edge"},
 	"github.com/caddyserver/certmagic": {"appliance/edge"},
 	"github.com/ardanlabs/jinja":       {"engine/chat"},
-	"github.com/dlclark/regexp2":       {"engine/tokenizer"},
 }
 
 // source is one parsed Go file.

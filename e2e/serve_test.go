@@ -166,7 +166,7 @@ func TestBadRequests(t *testing.T) {
 		{"completion without prompt", "/v1/completions", obj{"model": "x"}, "prompt"},
 		{"prompt of the wrong type", "/v1/completions", obj{"prompt": obj{"a": 1}}, "prompt"},
 		{"token id out of range", "/v1/completions", obj{"prompt": []int{1, 99999999}}, "token"},
-		{"tokenize without content", "/tokenize", obj{}, "content"},
+		{"tokenize content of the wrong type", "/tokenize", obj{"content": obj{}}, "content"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

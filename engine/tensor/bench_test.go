@@ -69,8 +69,8 @@ func BenchmarkRead(b *testing.B) {
 // BenchmarkOneToken streams a large matrix from memory.
 func BenchmarkOneToken(b *testing.B) {
 	const cols = 4096
-	for _, typ := range quantised {
-		benchLevels(b, func(b *testing.B, k *tensor.Kernels) {
+	benchLevels(b, func(b *testing.B, k *tensor.Kernels) {
+		for _, typ := range quantised {
 			b.Run(typ.String(), func(b *testing.B) {
 				a := tensor.NewArena()
 				defer a.Close()
@@ -85,19 +85,19 @@ func BenchmarkOneToken(b *testing.B) {
 					k.MatMul(dst, len(dst), m, act, 1, 0, m.Panels())
 				}
 			})
-		})
-	}
+		}
+	})
 }
 
 // BenchmarkBatch multiplies cached matrices by a prompt's worth of tokens.
 func BenchmarkBatch(b *testing.B) {
-	for _, typ := range quantised {
-		for _, shape := range [][2]int{{4096, 4096}, {4864, 896}, {896, 4864}} {
-			rows, cols := shape[0], shape[1]
-			if elems, _, _ := typ.Block(); cols%elems != 0 {
-				cols = cols &^ (elems - 1)
-			}
-			benchLevels(b, func(b *testing.B, k *tensor.Kernels) {
+	benchLevels(b, func(b *testing.B, k *tensor.Kernels) {
+		for _, typ := range quantised {
+			for _, shape := range [][2]int{{4096, 4096}, {4864, 896}, {896, 4864}} {
+				rows, cols := shape[0], shape[1]
+				if elems, _, _ := typ.Block(); cols%elems != 0 {
+					cols = cols &^ (elems - 1)
+				}
 				b.Run(fmt.Sprintf("%v/%dx%d", typ, rows, cols), func(b *testing.B) {
 					const tokens = 240
 					a := tensor.NewArena()
@@ -112,15 +112,15 @@ func BenchmarkBatch(b *testing.B) {
 					ops := 2 * float64(rows) * float64(cols) * tokens
 					b.ReportMetric(ops*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "GOPS")
 				})
-			})
+			}
 		}
-	}
+	})
 }
 
 // BenchmarkPackActivations quantises and interleaves a prompt's worth of tokens.
 func BenchmarkPackActivations(b *testing.B) {
-	for _, tokens := range []int{1, 240} {
-		benchLevels(b, func(b *testing.B, k *tensor.Kernels) {
+	benchLevels(b, func(b *testing.B, k *tensor.Kernels) {
+		for _, tokens := range []int{1, 240} {
 			b.Run(fmt.Sprint(tokens), func(b *testing.B) {
 				const cols = 4096
 				x := randomFloats(tokens*cols, rand.New(rand.NewPCG(9, 9)))
@@ -133,15 +133,15 @@ func BenchmarkPackActivations(b *testing.B) {
 				}
 				b.ReportMetric(float64(len(x))*float64(b.N)/float64(b.Elapsed().Nanoseconds()), "values/ns")
 			})
-		})
-	}
+		}
+	})
 }
 
 // BenchmarkPack packs weights: the bytes are those of the model file.
 func BenchmarkPack(b *testing.B) {
 	const rows, cols = 1024, 4096
-	for _, typ := range tensor.Types() {
-		benchLevels(b, func(b *testing.B, k *tensor.Kernels) {
+	benchLevels(b, func(b *testing.B, k *tensor.Kernels) {
+		for _, typ := range tensor.Types() {
 			b.Run(typ.String(), func(b *testing.B) {
 				a := tensor.NewArena()
 				defer a.Close()
@@ -158,6 +158,6 @@ func BenchmarkPack(b *testing.B) {
 					}
 				}
 			})
-		})
-	}
+		}
+	})
 }

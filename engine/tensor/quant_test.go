@@ -22,7 +22,10 @@ func eachLevel(t *testing.T, f func(t *testing.T, k *tensor.Kernels)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Run(level.String(), func(t *testing.T) { f(t, k) })
+		t.Run(level.String(), func(t *testing.T) {
+			t.Log("level", level)
+			f(t, k)
+		})
 	}
 }
 
@@ -98,50 +101,73 @@ func roundActivations(x []float32) []float64 {
 	return y
 }
 
-// checkProduct compares a product at one batch size with float64 arithmetic.
-func checkProduct(t *testing.T, k *tensor.Kernels, typ tensor.Type, rows, cols int, raw []byte, x []float32, tokens int) {
+// quantProduct is a matrix, as a model file has it, and the vectors to multiply by it.
+type quantProduct struct {
+	typ        tensor.Type
+	rows, cols int
+	raw        []byte
+	tokens     int
+	x          []float32
+}
+
+// check compares the result with float64 arithmetic on the rounded activations.
+// top is the size of the terms that a block of raw weights is made of; where it is
+// nil the largest weight of each 32 stands for it.
+func (p quantProduct) check(t *testing.T, k *tensor.Kernels, top func(block []byte) float64) {
+	t.Helper()
+	w := make([]float32, p.rows*p.cols)
+	if err := tensor.Dequantize(p.typ, p.raw, w); err != nil {
+		t.Fatal(err)
+	}
+	dst, ldc := p.run(t, k)
+	elems, size, _ := p.typ.Block()
+	for i := range p.tokens {
+		a := roundActivations(p.x[i*p.cols:][:p.cols])
+		for row := range p.rows {
+			want, terms := 0.0, 0.0
+			for b := 0; b < p.cols; b += 32 {
+				largest, sum := 0.0, 0.0
+				for c := b; c < b+32; c++ {
+					v := float64(w[row*p.cols+c])
+					want += v * a[c]
+					largest = max(largest, math.Abs(v))
+					sum += math.Abs(a[c])
+				}
+				if top != nil {
+					largest = top(p.raw[(row*p.cols+b)/elems*size:][:size])
+				}
+				terms += largest * sum
+			}
+			got, margin := float64(dst[i*ldc+row]), 1e-6*terms+1e-37
+			if math.IsNaN(got) || math.Abs(got-want) > margin {
+				t.Fatalf("%v %v %dx%d, %d tokens: token %d row %d is %g, want %g +- %g",
+					k.Level, p.typ, p.rows, p.cols, p.tokens, i, row, got, want, margin)
+			}
+		}
+	}
+}
+
+// run multiplies, and checks that nothing but the result was written.
+func (p quantProduct) run(t *testing.T, k *tensor.Kernels) (dst []float32, ldc int) {
 	t.Helper()
 	a := tensor.NewArena()
 	defer a.Close()
-	m, err := k.Pack(a, typ, rows, cols, raw)
+	m, err := k.Pack(a, p.typ, p.rows, p.cols, p.raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := make([]float32, rows*cols)
-	if err := tensor.Dequantize(typ, raw, w); err != nil {
-		t.Fatal(err)
-	}
-	ldc := m.PaddedRows() + 5
-	dst := make([]float32, tokens*ldc)
+	ldc = m.PaddedRows() + 5
+	dst = make([]float32, p.tokens*ldc)
 	for i := range dst {
 		dst[i] = -77
 	}
-	k.MatMul(dst, ldc, m, pack(k, typ, x, cols, tokens, cols), tokens, 0, m.Panels())
-	for i := range tokens {
-		a := roundActivations(x[i*cols:][:cols])
-		for row := range rows {
-			want, size := 0.0, 0.0
-			for b := 0; b < cols; b += 32 {
-				top, sum := 0.0, 0.0
-				for c := b; c < b+32; c++ {
-					v := float64(w[row*cols+c])
-					want += v * a[c]
-					top = max(top, math.Abs(v))
-					sum += math.Abs(a[c])
-				}
-				size += top * sum
-			}
-			got := float64(dst[i*ldc+row])
-			if math.IsNaN(got) || math.Abs(got-want) > 1e-6*size+1e-37 {
-				t.Fatalf("%v %dx%d tokens %d: token %d row %d is %g, want %g +- %g", typ, rows, cols, tokens, i, row, got, want, 1e-6*size)
-			}
-		}
-		for c := m.PaddedRows(); c < ldc; c++ {
-			if dst[i*ldc+c] != -77 {
-				t.Fatalf("%v %dx%d tokens %d: column %d past the last panel was written", typ, rows, cols, tokens, c)
-			}
+	k.MatMul(dst, ldc, m, pack(k, p.typ, p.x, p.cols, p.tokens, p.cols), p.tokens, 0, m.Panels())
+	for i, v := range dst {
+		if i%ldc >= m.PaddedRows() && v != -77 {
+			t.Fatalf("%v %v %dx%d, %d tokens: column %d past the last panel was written", k.Level, p.typ, p.rows, p.cols, p.tokens, i%ldc)
 		}
 	}
+	return dst, ldc
 }
 
 func TestMatMulQuantised(t *testing.T) {
@@ -155,8 +181,7 @@ func TestMatMulQuantised(t *testing.T) {
 						cols := blocks * elems
 						raw := randomRaw(typ, rows*cols, r)
 						for _, tokens := range []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 25} {
-							x := randomFloats(tokens*cols, r)
-							checkProduct(t, k, typ, rows, cols, raw, x, tokens)
+							quantProduct{typ, rows, cols, raw, tokens, randomFloats(tokens*cols, r)}.check(t, k, nil)
 						}
 					}
 				}
@@ -204,7 +229,7 @@ func TestMatMulExtremes(t *testing.T) {
 								for i := range x {
 									x[i] = value(i)
 								}
-								checkProduct(t, k, typ, 9, 256, raw, x, tokens)
+								quantProduct{typ, 9, 256, raw, tokens, x}.check(t, k, nil)
 							}
 						}
 					}

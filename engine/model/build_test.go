@@ -20,8 +20,11 @@ type spec struct {
 	types                        []tensor.Type // of the matrices, in turn
 	tied                         bool
 	biases                       bool
-	meta                         map[string]any      // further metadata below the architecture's name
-	extra                        map[string][]uint64 // further tensors of zeros
+	meta                         map[string]any       // further metadata below the architecture's name
+	extra                        map[string][]uint64  // further tensors of zeros
+	vectors                      map[string][]float32 // further tensors of one extent
+	raw                          map[string]gguf.Type // tensors of zeros in that type
+	drop                         string               // a tensor that is left out
 }
 
 // small is a model of an architecture that every test can change.
@@ -121,6 +124,16 @@ func (s spec) file(t testing.TB) *gguf.File {
 	matrices := 0
 	for _, name := range names {
 		shape := shapes[name]
+		if name == s.drop {
+			continue
+		}
+		if typ, ok := s.raw[name]; ok {
+			elems, size, _ := typ.Block()
+			if err := w.Add(name, typ, shape, make([]byte, int(shape[0]*shape[1])/elems*size)); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
 		typ := tensor.F32
 		if len(shape) == 2 {
 			typ = s.types[matrices%len(s.types)]
@@ -131,6 +144,15 @@ func (s spec) file(t testing.TB) *gguf.File {
 		}
 		data := randomWeights(t, rng, typ, shape, s.extra[name] != nil)
 		if err := w.Add(name, gguf.Type(typ), shape, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, v := range s.vectors {
+		data := make([]byte, 4*len(v))
+		if err := tensor.Quantize(tensor.F32, v, data); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Add(name, gguf.F32, []uint64{uint64(len(v))}, data); err != nil {
 			t.Fatal(err)
 		}
 	}

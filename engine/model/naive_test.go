@@ -167,7 +167,7 @@ func (n *naive) turn(x []float64, norm string, layer, pos int) {
 	if n.arch == "gemma3" && n.local(layer) {
 		base, factor = n.number("rope.freq_base_swa", 10000), 1
 	}
-	half := len(x) / 2
+	half := int(n.number("rope.dimension_count", float64(len(x)))) / 2
 	for i := range half {
 		angle := float64(pos) / factor * math.Pow(base, -float64(i)/float64(half))
 		a, b := i, i+half

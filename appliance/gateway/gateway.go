@@ -1,13 +1,15 @@
-// Package gateway is the data plane: the public HTTP API. It checks what comes in, hands it to a backend, and writes
-// what comes back, under the name that the model is served by. Handlers return errors; problem maps each to a status
-// and the one error object.
+// Package gateway is the data plane: the public HTTP API. It checks what comes in, chooses the backend that takes it,
+// hands it over, and writes what comes back, under the name that the model is served by. Handlers return errors;
+// problem maps each to a status and the one error object.
 package gateway
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -16,39 +18,100 @@ import (
 	"onebit/engine/wire"
 )
 
-// Model is what is served.
+// Role is what a model is for.
+type Role string
+
+// The roles.
+const (
+	Chat      Role = ""
+	Embedding Role = "embedding"
+	Reranking Role = "reranking"
+)
+
+// Mode is how requests are spread over the model's backends.
+type Mode int
+
+// The modes.
+const (
+	Single    Mode = iota // there is one backend
+	Adaptive              // the second backend takes what is too much for the first
+	LongModel             // the second backend takes conversations that begin with a long prompt
+)
+
+// Model is what is served by one backend.
 type Model struct {
 	Name    string        // in requests and answers
 	Device  engine.Device // where it runs
 	Why     string        // and for what reason
 	Created time.Time     // of the model file
+	Role    Role
 	Backend engine.Backend
+
+	// How requests name the model towards the backend: as the client did, or not at all, or always by this id.
+	DropModel bool
+	ModelID   string
 }
 
 // Config is what a Gateway works with.
 type Config struct {
 	Model  Model
+	Mode   Mode
+	Second Model // of the modes Adaptive and LongModel
+
+	AdaptiveAt int  // how many requests the first backend holds before the second gets one
+	Sticky     bool // a conversation stays on its backend while there is room
+	LongFrom   int  // tokens of a first prompt that make a conversation long
+
+	Side []Model // servers beside the model, each with a role
+
+	Strict    bool   // a model name that is not served is an error
+	Key       Secret // what a client must show; empty lets everybody in
+	MediaPath string // the directory below which file: addresses of images are served; empty serves none
+
 	Limits config.Limits
 	Log    *slog.Logger
 }
 
 // Gateway answers the API's requests. It implements http.Handler.
 type Gateway struct {
-	cfg    Config
-	quoted []byte // the model's name as a JSON string
+	cfg     Config
+	servers []*server // the model's, then those beside it
+	first   *server
+	second  *server // nil in mode Single
+	places  places
+	lengths *table[length]
+	metrics metrics
 }
 
 // New returns a Gateway. It starts nothing.
 func New(cfg Config) (*Gateway, error) {
-	switch {
-	case cfg.Model.Backend == nil:
-		return nil, errors.New("a gateway needs a backend")
-	case cfg.Model.Name == "":
-		return nil, errors.New("a gateway needs the name of its model")
-	case cfg.Log == nil:
+	g := &Gateway{cfg: cfg, lengths: newTable[length](), places: places{homes: newTable[*server]()}}
+	models := []Model{cfg.Model}
+	if cfg.Mode != Single {
+		models = append(models, cfg.Second)
+	}
+	for _, m := range append(models, cfg.Side...) {
+		switch {
+		case m.Backend == nil:
+			return nil, errors.New("a gateway needs a backend for each model")
+		case m.Name == "":
+			return nil, errors.New("a gateway needs the name of its model")
+		}
+		g.servers = append(g.servers, newServer(m, g.servers))
+	}
+	if cfg.Log == nil {
 		return nil, errors.New("a gateway needs a log")
 	}
-	return &Gateway{cfg: cfg, quoted: wire.Quote(cfg.Model.Name)}, nil
+	if cfg.MediaPath != "" {
+		if info, err := os.Stat(cfg.MediaPath); err != nil || !info.IsDir() {
+			return nil, fmt.Errorf("--media-path: %q is not a directory that can be read", cfg.MediaPath)
+		}
+	}
+	g.first = g.servers[0]
+	if cfg.Mode != Single {
+		g.second = g.servers[1]
+	}
+	return g, nil
 }
 
 // handler answers one request, or returns why it cannot. Once it has written it may still return an error, for the log.
@@ -65,50 +128,63 @@ func canonical(path string) string {
 	return "/"
 }
 
-// route returns what answers a canonical path, and the methods that it knows, the first of which is the usual one.
-func (g *Gateway) route(path string) (h handler, methods []string) {
+// route returns what answers a canonical path, the methods that it knows, the first of which is the usual one, and the
+// path's name in the metrics.
+func (g *Gateway) route(path string) (h handler, methods []string, name string) {
 	get, post := []string{http.MethodGet, http.MethodHead}, []string{http.MethodPost}
 	switch path {
 	case "/health":
-		return g.health, get
+		return g.health, get, path
 	case "/models":
-		return g.models, get
+		return g.models, get, path
+	case "/metrics":
+		return g.exposition, get, path
 	case "/chat/completions":
-		return g.generate(wire.ParseChat), post
+		return g.generate(engine.Chat, wire.ParseChat), post, path
 	case "/completions":
-		return g.generate(wire.ParseCompletion), post
+		return g.generate(engine.Completion, wire.ParseCompletion), post, path
+	case "/responses":
+		return g.generate(engine.Response, wire.ParseResponse), post, path
+	case "/embeddings":
+		return g.generate(engine.Embedding, wire.ParseEmbedding), post, path
+	case "/rerank", "/reranking":
+		return g.generate(engine.Rerank, wire.ParseRerank), post, "/rerank"
 	case "/tokenize", "/detokenize", "/apply-template", "/completion":
-		return g.relay, post
-	case "/props", "/slots", "/metrics":
-		return g.relay, get
-	case "/embeddings", "/rerank", "/reranking", "/responses":
-		return unsupported, post
+		return g.extra, post, path
+	case "/props", "/slots":
+		return g.extra, get, path
 	}
 	switch {
 	case strings.HasPrefix(path, "/slots/"):
-		return g.relay, post
+		return g.extra, post, "/slots/id"
 	case strings.HasPrefix(path, "/models/"):
-		return g.model, get
+		return g.model, get, "/models/name"
+	case strings.HasPrefix(path, "/upstream/") && strings.HasSuffix(path, "/metrics"):
+		return g.upstream, get, "/upstream/name/metrics"
 	}
-	return nil, nil
+	return nil, nil, "other"
 }
 
 // ServeHTTP answers one request, writes one line about it to the log, and survives a handler's panic.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	begin := time.Now()
-	out := &reply{ResponseWriter: w, path: r.URL.Path, id: requestID(r.Header.Get("X-Request-Id"))}
+	out := &reply{ResponseWriter: w, path: r.URL.Path, begin: time.Now(), id: requestID(r.Header.Get("X-Request-Id"))}
 	out.Header().Set("X-Request-Id", out.id)
+	h, methods, name := g.route(canonical(r.URL.Path))
+	g.metrics.inFlight.Add(1)
 	defer func() {
 		if p := recover(); p != nil {
 			g.panicked(out, p)
 		}
-		g.access(r, out, time.Since(begin))
+		g.metrics.inFlight.Add(-1)
+		g.metrics.count(name, out)
+		g.access(r, out, time.Since(out.begin))
 		if out.broken {
 			panic(http.ErrAbortHandler) // closes the connection: what has come is not whole
 		}
 	}()
-	h, methods := g.route(canonical(r.URL.Path))
-	out.err = dispatch(h, methods, out, r)
+	if out.err = g.admits(r, name); out.err == nil {
+		out.err = dispatch(h, methods, out, r)
+	}
 	if out.err != nil && out.status == 0 && !gone(r.Context(), out.err) {
 		g.problem(out, out.err).Write(out)
 	}
@@ -132,6 +208,3 @@ func dispatch(h handler, methods []string, w *reply, r *http.Request) error {
 func gone(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && errors.Is(context.Cause(ctx), context.Canceled) && errors.Is(err, context.Canceled)
 }
-
-// unsupported answers a route that exists and that no device of this version has.
-func unsupported(*reply, *http.Request) error { return errors.ErrUnsupported }

@@ -158,7 +158,7 @@ func TestBadRequests(t *testing.T) {
 		{"wrong method", "GET", "/v1/chat/completions", "", 405, "", "method_not_allowed"},
 		{"embeddings", "POST", "/v1/embeddings", "{}", 501, "", "not_implemented"},
 		{"rerank", "POST", "/rerank", "{}", 501, "", "not_implemented"},
-		{"responses", "POST", "/v1/responses", "{}", 501, "", "not_implemented"},
+		{"responses", "POST", "/v1/responses", `{"input":"a"}`, 501, "", "not_implemented"},
 		{"a model that is not there", "GET", "/v1/models/other/name", "", 404, "model", "model_not_found"},
 		{"a slot's action", "POST", "/slots/0?action=save", "{}", 501, "", ""},
 	} {

@@ -45,9 +45,12 @@ func (g *Gateway) deadline(ctx context.Context) (context.Context, context.Cancel
 	return context.WithTimeoutCause(ctx, limit.Limit, limit)
 }
 
-// generate answers the routes that make text.
-func (g *Gateway) generate(parse func([]byte) (*engine.Request, error)) handler {
+// generate answers the routes that make something: text, vectors, scores.
+func (g *Gateway) generate(kind engine.Kind, parse func([]byte) (*engine.Request, error)) handler {
 	return func(w *reply, r *http.Request) error {
+		if _, err := g.only(kind); err != nil {
+			return err
+		}
 		ctx, cancel := g.deadline(r.Context())
 		defer cancel()
 		body, err := g.body(w, r)
@@ -58,12 +61,20 @@ func (g *Gateway) generate(parse func([]byte) (*engine.Request, error)) handler 
 		if err != nil {
 			return err
 		}
-		req.ID = w.id
-		if req.Stream {
-			return g.stream(ctx, w, req)
+		if req.Raw, err = g.media(req.Raw); err != nil {
+			return err
 		}
-		w.usage, err = g.attempt(ctx, req, func(c engine.Chunk) error {
-			raw := wire.AppendRenamed(make([]byte, 0, len(c.Raw)+len(g.quoted)+1), c.Raw, g.quoted)
+		req.ID = w.id
+		l, err := g.place(ctx, w, req)
+		if err != nil {
+			return err
+		}
+		defer l.release()
+		if req.Stream {
+			return g.stream(ctx, w, l, req)
+		}
+		w.usage, err = g.attempt(ctx, l, req, func(c engine.Chunk) error {
+			raw := wire.AppendRenamed(make([]byte, 0, len(c.Raw)+len(l.server.quoted)+1), c.Raw, l.server.quoted)
 			h := w.Header()
 			h.Set("Content-Type", "application/json")
 			h.Set("Cache-Control", "no-store")
@@ -76,10 +87,11 @@ func (g *Gateway) generate(parse func([]byte) (*engine.Request, error)) handler 
 }
 
 // stream answers with server-sent events.
-func (g *Gateway) stream(ctx context.Context, w *reply, req *engine.Request) error {
-	s := newStream(w, g.quoted, g.cfg.Limits)
+func (g *Gateway) stream(ctx context.Context, w *reply, l *lease, req *engine.Request) error {
+	s := newStream(w, l.server.quoted, g.cfg.Limits)
+	s.response, s.relayed = req.Kind == engine.Response, &g.metrics.events
 	defer s.stop()
-	usage, err := g.attempt(ctx, req, s.emit)
+	usage, err := g.attempt(ctx, l, req, s.emit)
 	w.usage = usage
 	if err == nil {
 		return s.done()
@@ -90,16 +102,16 @@ func (g *Gateway) stream(ctx context.Context, w *reply, req *engine.Request) err
 	return err
 }
 
-// attempt runs a request on the backend. A backend that goes away before it has emitted anything gets the request once
-// more when it is back: it may have died of something else. A second death is taken as the request's own doing.
-func (g *Gateway) attempt(ctx context.Context, req *engine.Request, emit func(engine.Chunk) error) (engine.Usage, error) {
-	backend, lost := g.cfg.Model.Backend, 0
-	for {
-		if err := g.ready(ctx); err != nil {
+// attempt runs a request on a backend. A backend that goes away before it has emitted anything gives the request back:
+// it is sent once more, to where there is a place then, since it may have died of something else. A second death is
+// taken as the request's own doing.
+func (g *Gateway) attempt(ctx context.Context, l *lease, req *engine.Request, emit func(engine.Chunk) error) (engine.Usage, error) {
+	for lost := 0; ; {
+		if err := g.ready(ctx, l.server); err != nil {
 			return engine.Usage{}, err
 		}
 		emitted := false
-		usage, err := backend.Generate(ctx, req, func(c engine.Chunk) error {
+		usage, err := l.server.Backend.Generate(ctx, l.server.outgoing(req), func(c engine.Chunk) error {
 			emitted = true
 			return emit(c)
 		})
@@ -110,24 +122,33 @@ func (g *Gateway) attempt(ctx context.Context, req *engine.Request, emit func(en
 			lost++
 		}
 		if emitted || ctx.Err() != nil || !again || lost == 2 {
-			return usage, err
+			return usage, missing(req, err)
 		}
+		l.again()
 	}
 }
 
-// ready waits for the backend, but not for its first start: whoever starts the program watches /health.
-func (g *Gateway) ready(ctx context.Context) error {
-	backend := g.cfg.Model.Backend
-	if backend.State() == engine.Loading {
+// missing turns a backend's word that it does not know a route into what is said where no backend has it.
+func missing(req *engine.Request, err error) error {
+	refused, ok := errors.AsType[*engine.StatusError](err)
+	if ok && refused.Status == http.StatusNotFound && req.Kind != engine.Chat && req.Kind != engine.Completion {
+		return errors.ErrUnsupported
+	}
+	return err
+}
+
+// ready waits for a backend, but not for its first start: whoever starts the program watches /health.
+func (g *Gateway) ready(ctx context.Context, s *server) error {
+	if s.Backend.State() == engine.Loading {
 		return &engine.UnavailableError{Reason: "model is loading", RetryAfter: 2 * time.Second}
 	}
 	if g.cfg.Limits.Ready <= 0 {
-		return backend.Ready(ctx)
+		return s.Backend.Ready(ctx)
 	}
-	limit := &engine.TimeoutError{Timer: "waiting for the " + backend.Name() + " backend", Limit: g.cfg.Limits.Ready}
+	limit := &engine.TimeoutError{Timer: "waiting for the " + s.Backend.Name() + " backend", Limit: g.cfg.Limits.Ready}
 	wait, cancel := context.WithTimeoutCause(ctx, limit.Limit, limit)
 	defer cancel()
-	err := backend.Ready(wait)
+	err := s.Backend.Ready(wait)
 	if errors.Is(err, limit) {
 		return &engine.UnavailableError{Reason: limit.Error() + "; it is still starting", RetryAfter: 10 * time.Second}
 	}

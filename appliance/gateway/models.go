@@ -12,16 +12,44 @@ import (
 // informer is a backend that knows more about its model.
 type informer interface{ Info() engine.Info }
 
-// health says whether a request would be answered now.
+// backendStatus is where one backend stands, as /health shows it.
+type backendStatus struct {
+	Name   string `json:"name"`
+	Status string `json:"status"`
+}
+
+// health says whether a request would be answered now. It is 503 until every backend has been ready once, and later
+// while no backend of the model is.
 func (g *Gateway) health(w *reply, _ *http.Request) error {
-	state := g.cfg.Model.Backend.State()
-	status := http.StatusOK
-	if state != engine.Ready {
-		status = http.StatusServiceUnavailable
+	answer := struct {
+		Status   string          `json:"status"`
+		Backends []backendStatus `json:"backends,omitempty"`
+	}{Status: g.first.Backend.State().String()}
+	chats, serving, loading, down := 1, 0, false, false
+	if g.second != nil {
+		chats = 2
 	}
-	return write(w, status, struct {
-		Status string `json:"status"`
-	}{state.String()})
+	for i, s := range g.servers {
+		state := s.Backend.State()
+		loading = loading || state == engine.Loading
+		down = down || state != engine.Ready
+		if i < chats && state == engine.Ready {
+			serving++
+		}
+		if len(g.servers) > 1 {
+			answer.Backends = append(answer.Backends, backendStatus{s.label, state.String()})
+		}
+	}
+	status := http.StatusOK
+	switch {
+	case loading:
+		status, answer.Status = http.StatusServiceUnavailable, engine.Loading.String()
+	case serving == 0:
+		status = http.StatusServiceUnavailable
+	case down:
+		answer.Status = "degraded"
+	}
+	return write(w, status, answer)
 }
 
 // modelObject is one entry of the list of models. Clients look for the context under three names.
@@ -30,38 +58,67 @@ type modelObject struct {
 	Object  string          `json:"object"`
 	Created int64           `json:"created"`
 	Owner   string          `json:"owned_by"`
-	Device  engine.Device   `json:"device"`
+	Device  string          `json:"device"`
+	Role    string          `json:"role,omitempty"`
 	Why     string          `json:"device_reason,omitempty"`
 	Context int             `json:"context_length,omitempty"`
 	MaxLen  int             `json:"max_model_len,omitempty"`
 	Meta    json.RawMessage `json:"meta,omitempty"`
 }
 
-func (g *Gateway) object() modelObject {
-	m := g.cfg.Model
-	o := modelObject{ID: m.Name, Object: "model", Created: m.Created.Unix(), Owner: "1bit", Device: m.Device, Why: m.Why}
-	if b, ok := m.Backend.(informer); ok {
+// object shows a server's model. Of two backends of one model the first speaks for both.
+func (g *Gateway) object(s *server) modelObject {
+	o := modelObject{ID: s.Name, Object: "model", Created: s.Created.Unix(), Owner: "1bit", Device: string(s.Device), Why: s.Why}
+	switch {
+	case s != g.first && s.Role == Reranking:
+		o.Role = "rerank" // as the option that brought it is called
+	case s != g.first:
+		o.Role = string(s.Role)
+	case s.Role != Chat:
+		o.Role = string(s.Role)
+		o.Device += " " + o.Role
+	case g.cfg.Mode == Adaptive:
+		o.Device += "+" + string(g.second.Device)
+	}
+	if b, ok := s.Backend.(informer); ok {
 		info := b.Info()
 		o.Context, o.MaxLen, o.Meta = info.Context, info.Context, info.Meta
 	}
 	return o
 }
 
-// models lists the one model, also while it loads.
+// listed are the servers that the list of models shows.
+func (g *Gateway) listed() []*server {
+	listed := []*server{g.first}
+	for _, s := range g.servers[1:] {
+		if s != g.second {
+			listed = append(listed, s)
+		}
+	}
+	return listed
+}
+
+// models lists the model and what is served beside it, also while they load.
 func (g *Gateway) models(w *reply, _ *http.Request) error {
+	var objects []modelObject
+	for _, s := range g.listed() {
+		objects = append(objects, g.object(s))
+	}
 	return write(w, http.StatusOK, struct {
 		Object string        `json:"object"`
 		Data   []modelObject `json:"data"`
-	}{"list", []modelObject{g.object()}})
+	}{"list", objects})
 }
 
 // model shows one model by its name, which may hold slashes.
 func (g *Gateway) model(w *reply, r *http.Request) error {
 	name := strings.TrimPrefix(canonical(r.URL.Path), "/models/")
-	if name != g.cfg.Model.Name {
-		return &wire.Error{Status: http.StatusNotFound, Type: wire.TypeInvalid, Param: "model", Code: "model_not_found", Message: "the model " + name + " does not exist; " + g.cfg.Model.Name + " does"}
+	for _, s := range g.listed() {
+		if s.Name == name {
+			return write(w, http.StatusOK, g.object(s))
+		}
 	}
-	return write(w, http.StatusOK, g.object())
+	return &wire.Error{Status: http.StatusNotFound, Type: wire.TypeInvalid, Param: "model", Code: "model_not_found", Message: "the model " + name + " does not exist; " + g.first.Name + " does"}
 }
 
 // write answers with a JSON object.

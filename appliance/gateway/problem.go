@@ -36,7 +36,7 @@ func (g *Gateway) problem(w *reply, err error) *wire.Error {
 		return &wire.Error{Status: http.StatusBadGateway, Type: wire.TypeServer, Code: "backend_lost", Message: err.Error(), NoRetry: true}
 	case errors.Is(err, errors.ErrUnsupported):
 		return &wire.Error{Status: http.StatusNotImplemented, Type: wire.TypeUnsupported, Code: "not_implemented", NoRetry: true,
-			Message: fmt.Sprintf("%s is not available on --device %s", w.path, g.cfg.Model.Device)}
+			Message: fmt.Sprintf("%s is not available on --device %s", w.path, g.first.Device)}
 	case errors.Is(err, wire.ErrMalformed) || errors.Is(err, wire.ErrEventTooLong):
 		return &wire.Error{Status: http.StatusBadGateway, Type: wire.TypeServer, Code: "bad_backend_answer", Message: err.Error()}
 	case errors.Is(err, errBody):

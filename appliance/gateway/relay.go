@@ -19,10 +19,43 @@ type relayer interface {
 	Relay(*http.Request) (*http.Response, error)
 }
 
+// hasExtras reports whether the servers of a device have llama-server's further routes.
+func hasExtras(d engine.Device) bool {
+	switch d {
+	case engine.CPU, engine.Vulkan, engine.HRX, engine.ROCm:
+		return true
+	}
+	return false
+}
+
+// extra answers llama-server's own routes, from the first backend.
+func (g *Gateway) extra(w *reply, r *http.Request) error {
+	if !hasExtras(g.first.Device) {
+		return errors.ErrUnsupported
+	}
+	return g.relay(w, r, g.first, canonical(r.URL.Path))
+}
+
+// upstream answers a backend's own metrics, by the name that ours give it.
+func (g *Gateway) upstream(w *reply, r *http.Request) error {
+	label := strings.TrimSuffix(strings.TrimPrefix(canonical(r.URL.Path), "/upstream/"), "/metrics")
+	var names []string
+	for _, s := range g.servers {
+		if s.label == label {
+			return g.relay(w, r, s, "/metrics")
+		}
+		names = append(names, s.label)
+	}
+	return &wire.Error{
+		Status: http.StatusNotFound, Type: "not_found_error", Code: "unknown_backend",
+		Message: "there is no backend " + label + "; there is " + strings.Join(names, ", "),
+	}
+}
+
 // relay passes a request of one of the backend's own routes on and its answer back, unchanged but for errors, which
 // become our error object.
-func (g *Gateway) relay(w *reply, r *http.Request) error {
-	backend, ok := g.cfg.Model.Backend.(relayer)
+func (g *Gateway) relay(w *reply, r *http.Request, s *server, path string) error {
+	backend, ok := s.Backend.(relayer)
 	if !ok {
 		return errors.ErrUnsupported
 	}
@@ -32,11 +65,14 @@ func (g *Gateway) relay(w *reply, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := g.ready(ctx); err != nil {
+	if body, err = g.media(body); err != nil {
+		return err
+	}
+	if err := g.ready(ctx, s); err != nil {
 		return err
 	}
 	in := r.Clone(ctx)
-	in.URL.Path, in.URL.RawPath = canonical(r.URL.Path), ""
+	in.URL.Path, in.URL.RawPath = path, ""
 	in.Body, in.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	in.Header.Set("X-Request-Id", w.id)
 	res, err := backend.Relay(in)
@@ -44,11 +80,16 @@ func (g *Gateway) relay(w *reply, r *http.Request) error {
 		return err
 	}
 	defer res.Body.Close()
+	if res.StatusCode == http.StatusNotFound {
+		return errors.ErrUnsupported // this backend does not know the route
+	}
 	if res.StatusCode >= 400 {
 		return refused(res)
 	}
-	if kind := res.Header.Get("Content-Type"); kind != "" {
-		w.Header().Set("Content-Type", kind)
+	for _, name := range []string{"Content-Type", "Retry-After"} {
+		if value := res.Header.Get(name); value != "" {
+			w.Header().Set(name, value)
+		}
 	}
 	w.WriteHeader(res.StatusCode)
 	return g.copy(w, res)

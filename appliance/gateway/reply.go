@@ -16,6 +16,8 @@ import (
 type reply struct {
 	http.ResponseWriter
 	path   string // as the client wrote it
+	begin  time.Time
+	first  time.Duration // from begin to the first byte
 	id     string
 	status int  // 0 while nothing was written
 	broken bool // the answer ends before it is whole
@@ -26,7 +28,7 @@ type reply struct {
 // WriteHeader notes the status.
 func (w *reply) WriteHeader(status int) {
 	if w.status == 0 {
-		w.status = status
+		w.status, w.first = status, time.Since(w.begin)
 	}
 	w.ResponseWriter.WriteHeader(status)
 }
@@ -34,9 +36,17 @@ func (w *reply) WriteHeader(status int) {
 // Write notes that an answer has begun.
 func (w *reply) Write(b []byte) (int, error) {
 	if w.status == 0 {
-		w.status = http.StatusOK
+		w.status, w.first = http.StatusOK, time.Since(w.begin)
 	}
 	return w.ResponseWriter.Write(b)
+}
+
+// outcome is the status that the log and the metrics show.
+func (w *reply) outcome() int {
+	if w.status == 0 {
+		return 499 // the client has gone before there was an answer
+	}
+	return w.status
 }
 
 // Unwrap lets http.ResponseController reach the connection.
@@ -61,12 +71,8 @@ func (g *Gateway) access(r *http.Request, w *reply, took time.Duration) {
 	if canonical(r.URL.Path) == "/health" {
 		level = slog.LevelDebug
 	}
-	status := w.status
-	if status == 0 {
-		status = 499 // the client has gone before there was an answer
-	}
 	attrs := []slog.Attr{
-		slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", status),
+		slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", w.outcome()),
 		slog.Duration("took", took.Round(100*time.Microsecond)), slog.String("id", w.id),
 	}
 	if w.usage != (engine.Usage{}) {

@@ -3,6 +3,7 @@ package gateway
 import (
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"onebit/appliance/config"
@@ -19,6 +20,9 @@ type stream struct {
 	quoted  []byte
 	every   time.Duration
 	limit   time.Duration
+
+	response bool           // the events are those of OpenAI's Responses, which have names
+	relayed  *atomic.Uint64 // counts events
 
 	mu      sync.Mutex
 	timer   *time.Timer // nil without keep-alive
@@ -42,15 +46,24 @@ func newStream(w *reply, quoted []byte, limits config.Limits) *stream {
 func (s *stream) emit(c engine.Chunk) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.relayed.Add(1)
+	if s.response {
+		s.renamed = wire.AppendResponseRenamed(s.renamed[:0], c.Raw, s.quoted)
+		s.event = wire.AppendNamedEvent(s.event[:0], wire.ResponseEvent(c.Raw), s.renamed)
+		return s.write()
+	}
 	s.renamed = wire.AppendRenamed(s.renamed[:0], c.Raw, s.quoted)
 	s.event = wire.AppendEvent(s.event[:0], s.renamed)
 	return s.write()
 }
 
-// done writes the end of a whole answer.
+// done writes the end of a whole answer. A response has said it already, in its last event.
 func (s *stream) done() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.response {
+		return nil
+	}
 	s.event = wire.AppendDone(s.event[:0])
 	return s.write()
 }
@@ -64,7 +77,11 @@ func (s *stream) fail(e *wire.Error) {
 		s.stopped = true // no comment may begin it now
 		return
 	}
-	s.event = wire.AppendEvent(s.event[:0], e.Append(nil))
+	name := ""
+	if s.response {
+		name = "error"
+	}
+	s.event = wire.AppendNamedEvent(s.event[:0], []byte(name), e.Append(nil))
 	_ = s.write() // the error itself is what the log gets
 }
 

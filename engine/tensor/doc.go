@@ -49,6 +49,13 @@
 // exact, while an offset applied in floating point costs a multiply-add for every
 // token and cancels digits.
 //
+// The start values are int32 at AVX512, elsewhere two int16 for the even and the
+// odd pairs of columns. AVX2 adds up products in 16 bits, and with the offset
+// taken out the sums of a block of 5-bit weights, or half a block of 6-bit ones, stay
+// below 32,768, so that wrapping on the way does no harm. It widens them to 32 bits
+// once a block, not once a group. Q5_1 and Q5_K have no offset of their own:
+// there the kernel takes out 16 and adds 16 times the scale to the minimum.
+//
 // # Order of accumulation
 //
 // For each row and token one float32 accumulator takes the blocks in order,

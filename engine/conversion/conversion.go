@@ -106,6 +106,21 @@ func copyKeys(w *gguf.Writer, f *gguf.File) error {
 	return nil
 }
 
+// pair is a metadata key with its value.
+type pair struct {
+	key   string
+	value any
+}
+
+func setAll(w *gguf.Writer, pairs []pair) error {
+	for _, p := range pairs {
+		if err := w.Set(p.key, p.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // write writes the file, has check read it back, and deletes it when it is not what it should be.
 func write(w *gguf.Writer, path string, check func(f *gguf.File) error) error {
 	tmp := path + ".unchecked"

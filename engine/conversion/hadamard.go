@@ -88,10 +88,10 @@ func (h Hadamard) plan(in *gguf.File) (*gguf.Writer, int, error) {
 	if err := copyKeys(w, in); err != nil {
 		return nil, 0, err
 	}
-	for key, v := range map[string]uint32{HadamardKey: rotation, "general.file_type": 2, "general.quantization_version": 2} {
-		if err := w.Set(key, v); err != nil {
-			return nil, 0, err
-		}
+	if err := setAll(w, []pair{
+		{HadamardKey, uint32(rotation)}, {"general.file_type", uint32(2)}, {"general.quantization_version", uint32(2)},
+	}); err != nil {
+		return nil, 0, err
 	}
 	n := 0
 	for _, t := range in.Tensors() {

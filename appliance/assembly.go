@@ -14,15 +14,16 @@ import (
 	"onebit/appliance/edge"
 	"onebit/appliance/gateway"
 	"onebit/engine/backend"
+	"onebit/engine/recipe"
 )
 
 // assembly is all that one configuration builds.
 type assembly struct {
-	cfg   config.Config
-	model gateway.Model
-	child *backend.Child
-	api   *gateway.Gateway
-	log   *slog.Logger
+	cfg      config.Config
+	plan     *backend.Plan
+	children []*backend.Child // in the order of plan.Children
+	api      *gateway.Gateway
+	log      *slog.Logger
 }
 
 // outputs are where the program and its children write.
@@ -31,37 +32,83 @@ type outputs struct {
 	log            *slog.Logger
 }
 
-// assemble checks the model and builds everything. It starts nothing and opens no port.
-func assemble(cfg config.Config, out outputs) (*assembly, error) {
-	m := cfg.Models[0]
-	device, why, err := backend.Route(m.Path, m.Device)
+// assemble decides where the model runs, checks everything and builds it. It starts no child and opens no port.
+func assemble(ctx context.Context, cfg config.Config, out outputs) (*assembly, error) {
+	machine, err := backend.ThisMachine()
 	if err != nil {
 		return nil, err
 	}
-	child, err := cpuChild(m, out)
+	plan, err := backend.NewPlan(ctx, machine, cfg.Models[0])
 	if err != nil {
 		return nil, err
 	}
-	a := &assembly{cfg: cfg, child: child, log: out.log}
-	a.model = gateway.Model{Name: m.Name, Device: device, Why: why, Created: modified(m.Path), Backend: child}
-	a.api, err = gateway.New(gateway.Config{Model: a.model, Limits: cfg.Limits, Log: out.log})
+	a := &assembly{cfg: cfg, plan: plan, log: out.log}
+	for _, spec := range plan.Children() {
+		child, err := newChild(spec, out)
+		if err != nil {
+			return nil, err
+		}
+		a.children = append(a.children, child)
+	}
+	a.api, err = gateway.New(a.gateway())
 	return a, err
 }
 
-// cpuChild returns a model on the built-in engine, in a process of its own.
-func cpuChild(m config.Model, out outputs) (*backend.Child, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("finding this program: %w", err)
-	}
+// newChild returns the supervisor of one program.
+func newChild(spec backend.ChildSpec, out outputs) (*backend.Child, error) {
 	return backend.NewChild(backend.ChildConfig{
-		Name:    "cpu",
-		Slots:   max(1, m.Parallel),
-		Command: backend.CPU(backend.CPUConfig{Executable: self, Model: m.Path, Alias: m.Name, Context: m.Context, Parallel: m.Parallel}),
+		Name:    spec.Label(),
+		Slots:   spec.Slots,
+		Command: spec.Command,
+		Ready:   spec.Ready,
+		Mute:    spec.Mute(),
 		Stdout:  out.stdout,
 		Stderr:  out.stderr,
 		Log:     out.log,
 	})
+}
+
+// gateway describes the API over the children.
+func (a *assembly) gateway() gateway.Config {
+	p, o := a.plan, a.cfg.Models[0]
+	files := []string{o.Model}
+	c := gateway.Config{
+		AdaptiveAt: p.AdaptiveAt, Sticky: p.Sticky, LongFrom: p.LongFrom,
+		Strict: a.cfg.StrictModel, Key: gateway.Secret(a.cfg.APIKey), MediaPath: a.cfg.MediaPath,
+		Limits: a.cfg.Limits, Log: a.log,
+	}
+	switch p.Mode {
+	case backend.Adaptive:
+		c.Mode = gateway.Adaptive
+		files = append(files, o.Model)
+	case backend.Long:
+		c.Mode = gateway.LongModel
+		files = append(files, o.LongModel)
+	}
+	for _, side := range []string{o.Embed, o.Rerank} {
+		if side != "" {
+			files = append(files, side)
+		}
+	}
+	for i, spec := range p.Children() {
+		m := gateway.Model{
+			Name: spec.Name, Device: spec.Device, Created: modified(files[i]), Backend: a.children[i],
+			DropModel: spec.ModelField == backend.DropModel, ModelID: spec.ModelID,
+		}
+		if spec.Role != recipe.Chat {
+			m.Role = gateway.Role(spec.Role)
+		}
+		switch {
+		case i == 0:
+			m.Why = p.Why
+			c.Model = m
+		case i == 1 && p.Second != nil:
+			c.Second = m
+		default:
+			c.Side = append(c.Side, m)
+		}
+	}
+	return c
 }
 
 // modified returns when a file was last changed; the zero Unix time when that is unknown.
@@ -73,8 +120,8 @@ func modified(path string) time.Time {
 	return info.ModTime()
 }
 
-// run serves until ctx ends or the model cannot be brought up, and leaves no process behind. ready is called once, when
-// the model answers.
+// run serves until ctx ends or a model cannot be brought up, and leaves no process behind. ready is called once, when
+// all models answer.
 func (a *assembly) run(ctx context.Context, server *edge.Server, ready func()) error {
 	serving, stopServing := context.WithCancel(ctx)
 	defer stopServing()
@@ -82,19 +129,34 @@ func (a *assembly) run(ctx context.Context, server *edge.Server, ready func()) e
 	children, stopChildren := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopChildren()
 	var group sync.WaitGroup
-	var failed error
+	failed := make([]error, len(a.children))
+	for i, child := range a.children {
+		group.Go(func() {
+			failed[i] = child.Run(children)
+			stopServing() // without one of them the rest is not what was asked for
+		})
+	}
 	group.Go(func() {
-		failed = a.child.Run(children)
-		stopServing()
-	})
-	group.Go(func() {
-		if a.child.Ready(serving) == nil {
-			ready()
+		for _, child := range a.children {
+			if child.Ready(serving) != nil {
+				return
+			}
 		}
+		ready()
 	})
 	err := server.Serve(serving)
 	stopServing()
 	stopChildren()
 	group.Wait()
-	return errors.Join(failed, err)
+	return errors.Join(append(failed, err)...)
+}
+
+// count says how many requests each backend took, when there is more than one.
+func (a *assembly) count(w io.Writer) {
+	if len(a.children) < 2 {
+		return
+	}
+	for _, c := range a.api.Counts() {
+		fmt.Fprintf(w, "1bit serve: %s took %d requests\n", c.Name, c.Requests)
+	}
 }

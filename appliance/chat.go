@@ -10,7 +10,6 @@ import (
 	"os"
 	"sync"
 
-	"onebit/appliance/config"
 	"onebit/engine"
 	"onebit/engine/backend"
 )
@@ -89,11 +88,16 @@ func (p program) chatWith(ctx context.Context, o chatOptions) error {
 		}
 		return err
 	}
-	if _, _, err := backend.Route(o.file, engine.CPU); err != nil {
+	machine, err := backend.ThisMachine()
+	if err != nil {
+		return err
+	}
+	plan, err := backend.NewPlan(ctx, machine, backend.Options{Model: o.file, Alias: "chat", Device: engine.CPU, Parallel: 1})
+	if err != nil {
 		return err
 	}
 	said := &tail{}
-	child, err := cpuChild(config.Model{Path: o.file, Name: "chat", Parallel: 1}, outputs{stdout: said, stderr: said, log: slog.New(slog.DiscardHandler)})
+	child, err := newChild(plan.Primary, outputs{stdout: said, stderr: said, log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}

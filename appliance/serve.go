@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"onebit/appliance/config"
 	"onebit/appliance/edge"
+	"onebit/engine/backend"
 )
 
 // serve is `1bit serve`.
@@ -27,16 +29,16 @@ func (p program) serve(ctx context.Context, args []string) int {
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	if err := p.serveModel(ctx, cfg); err != nil {
+	if err := p.serveModel(ctx, cfg); err != nil && ctx.Err() == nil {
 		return p.fail("serve", err)
 	}
 	return 0
 }
 
-// serveModel checks first, then takes the port, then starts the model.
+// serveModel checks first, then takes the port, then starts the models.
 func (p program) serveModel(ctx context.Context, cfg config.Config) error {
 	begin := time.Now()
-	a, err := assemble(cfg, outputs{stdout: p.stdout, stderr: p.stderr, log: p.log(slog.LevelInfo)})
+	a, err := assemble(ctx, cfg, outputs{stdout: p.stdout, stderr: p.stderr, log: p.log(slog.LevelInfo)})
 	if err != nil {
 		return err
 	}
@@ -44,17 +46,41 @@ func (p program) serveModel(ctx context.Context, cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(p.stderr, "1bit serve: loading %s on %s (%s); listening on %s\n", a.model.Name, a.model.Device, a.model.Why, server.URL())
-	if !server.Loopback() {
-		fmt.Fprintf(p.stderr, "1bit serve: warning: there is no key: whoever reaches %s can use this model\n", server.URL())
+	p.tell(a.plan)
+	p.say("loading %s on %s (%s); listening on %s", a.plan.Name, a.plan.Shown(), a.plan.Why, server.URL())
+	if !server.Loopback() && cfg.APIKey == "" {
+		p.say("warning: THERE IS NO KEY: whoever reaches %s can use this model; give --api-key KEY, or --host 127.0.0.1", server.URL())
 	}
+	defer a.count(p.stderr)
 	return a.run(ctx, server, func() { p.announce(a, server.URL(), time.Since(begin)) })
+}
+
+// say prints a line about what serve does.
+func (p program) say(format string, args ...any) {
+	fmt.Fprintf(p.stderr, "1bit serve: "+format+"\n", args...)
+}
+
+// tell prints what is about to be started, and what is worth knowing about it.
+func (p program) tell(plan *backend.Plan) {
+	for _, spec := range plan.Children() {
+		p.say("%s on %s: %s", spec.Name, spec.Label(), spec.Program)
+		p.log(slog.LevelInfo).Debug("command line", "device", spec.Label(), "args", strings.Join(spec.Args, " "), "env", strings.Join(spec.Env, " "))
+	}
+	for _, line := range plan.Recipes {
+		p.say("%s", line)
+	}
+	for _, line := range plan.Notes {
+		p.say("note: %s", line)
+	}
+	for _, line := range plan.Warnings {
+		p.say("warning: %s", line)
+	}
 }
 
 // announce says what is served and how to use it.
 func (p program) announce(a *assembly, url string, took time.Duration) {
 	held := ""
-	if n := a.child.Info().Context; n > 0 {
+	if n := a.children[0].Info().Context; n > 0 {
 		held = fmt.Sprintf("\n  context  %d tokens a conversation", n)
 	}
 	fmt.Fprintf(p.stderr, `1bit serve: ready after %v
@@ -68,5 +94,5 @@ func (p program) announce(a *assembly, url string, took time.Duration) {
 
   To stop: Ctrl-C, or kill %d
 
-`, took.Round(10*time.Millisecond), url, a.model.Name, a.model.Device, a.model.Why, held, url, os.Getpid())
+`, took.Round(10*time.Millisecond), url, a.plan.Name, a.plan.Shown(), a.plan.Why, held, url, os.Getpid())
 }

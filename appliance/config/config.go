@@ -3,29 +3,40 @@
 package config
 
 import (
-	"path/filepath"
-	"strings"
+	"log/slog"
 	"time"
 
-	"onebit/engine"
+	"onebit/engine/backend"
 )
 
 // Config is what one run of the program serves. Nobody changes it after it was made.
 type Config struct {
-	Host   string // address or name to listen on
-	Port   int    // 0 asks the system for a free one
-	Models []Model
+	Host   string            // address or name to listen on
+	Port   int               // 0 asks the system for a free one
+	Models []backend.Options // what is served, and how
 	Limits Limits
+
+	StrictModel bool   // requests that name another model are refused
+	APIKey      Secret // what clients must send as their bearer token; empty asks for none
+	MediaPath   string // the folder below which requests may name files; empty allows none
 }
 
-// Model is one model to serve.
-type Model struct {
-	Path     string        // the file, as the user wrote it
-	Name     string        // the name that clients see
-	Device   engine.Device // where it is wanted; engine.Auto leaves the choice to us
-	Context  int           // tokens over all slots; 0 leaves it to the backend
-	Parallel int           // slots; 0 leaves it to the backend
+// Secret is a text that no log shows.
+type Secret string
+
+// String hides the secret.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return "(secret)"
 }
+
+// GoString hides the secret from %#v.
+func (s Secret) GoString() string { return s.String() }
+
+// LogValue hides the secret from logs.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
 // Limits bound what one request may take. A limit of 0 is no limit.
 type Limits struct {
@@ -49,15 +60,4 @@ func Defaults() Limits {
 		Write:     2 * time.Minute,
 		Drain:     5 * time.Second,
 	}
-}
-
-// servedName is the name of a model file without an alias: the stem of a .gguf or .1bp file, else the last part of the path.
-func servedName(path string) string {
-	base := filepath.Base(filepath.Clean(path))
-	for _, ext := range []string{".gguf", ".1bp"} {
-		if stem, ok := strings.CutSuffix(base, ext); ok && stem != "" {
-			return stem
-		}
-	}
-	return base
 }

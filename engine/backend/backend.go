@@ -1,5 +1,6 @@
 // Package backend says where a model runs. A Remote is a server that speaks llama-server's dialect over HTTP; a Child is
-// such a server that we start, watch, restart and stop ourselves; CPU is the command line of our own.
+// such a server that we start, watch, restart and stop ourselves; a Plan says which servers to start for a model, on which
+// device and with which command lines.
 //
 // # A child's life
 //

@@ -21,6 +21,8 @@ type ChildConfig struct {
 	Name    string                 // the device, for logs and errors
 	Slots   int                    // how many generations the child runs at the same time; at least 1
 	Command func(port int) Command // the command line that serves on this loopback port
+	Ready   string                 // the path that answers 200 once the child serves; default /health
+	Mute    bool                   // it generates no text, or not in this dialect: being ready is taken at its word
 	Stdout  io.Writer              // where the child writes; nil discards
 	Stderr  io.Writer
 	Log     *slog.Logger
@@ -30,7 +32,7 @@ type ChildConfig struct {
 // Limits are the times of a child's life.
 type Limits struct {
 	Start    time.Duration // from the start of a process to its first token; default 600 s
-	Poll     time.Duration // between two looks at /health while it starts; default 250 ms
+	Poll     time.Duration // between two looks at the ready path while it starts; default 250 ms
 	Stop     time.Duration // between asking it to end and killing it; default 5 s
 	PauseMin time.Duration // before the first restart; default 1 s
 	PauseMax time.Duration // the longest pause; default 30 s
@@ -107,6 +109,9 @@ func NewChild(cfg ChildConfig) (*Child, error) {
 		return nil, fmt.Errorf("%d slots: at least 1 is needed", cfg.Slots)
 	case cfg.Log == nil:
 		return nil, errors.New("a child needs a log")
+	}
+	if cfg.Ready == "" {
+		cfg.Ready = "/health"
 	}
 	cfg.Limits = cfg.Limits.withDefaults()
 	c := &Child{cfg: cfg, os: system{
@@ -252,7 +257,7 @@ func (c *Child) end(p process, ended <-chan struct{}) {
 	<-ended
 }
 
-// await waits until the process serves: it answers on /health, the port is its own, and it can decode a token.
+// await waits until the process serves: it answers on its ready path, the port is its own, and it can decode a token.
 func (c *Child) await(alive context.Context, remote *Remote, pid, port int) (engine.Info, error) {
 	limit := &engine.TimeoutError{Timer: "starting a backend", Limit: c.cfg.Limits.Start}
 	ctx, cancel := context.WithTimeoutCause(alive, limit.Limit, limit)
@@ -260,7 +265,7 @@ func (c *Child) await(alive context.Context, remote *Remote, pid, port int) (eng
 	tick := time.NewTicker(c.cfg.Limits.Poll)
 	defer tick.Stop()
 	for {
-		if status, err := remote.health(ctx); err == nil && status == http.StatusOK {
+		if status, err := remote.health(ctx, c.cfg.Ready); err == nil && status == http.StatusOK {
 			break
 		}
 		select {
@@ -275,8 +280,10 @@ func (c *Child) await(alive context.Context, remote *Remote, pid, port int) (eng
 	if !c.os.owns(pid, port) {
 		return engine.Info{}, errPortTaken
 	}
-	if err := decodes(ctx, remote); err != nil {
-		return engine.Info{}, err
+	if !c.cfg.Mute {
+		if err := decodes(ctx, remote); err != nil {
+			return engine.Info{}, err
+		}
 	}
 	info, err := remote.Info(ctx)
 	if err != nil {

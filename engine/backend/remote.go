@@ -97,7 +97,7 @@ func (r *Remote) Ready(ctx context.Context) error {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		status, err := r.health(ctx)
+		status, err := r.health(ctx, "/health")
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -115,11 +115,11 @@ func (r *Remote) Ready(ctx context.Context) error {
 	}
 }
 
-// health returns the status of the server's /health.
-func (r *Remote) health(ctx context.Context) (int, error) {
+// health returns the status of the path that tells whether the server serves.
+func (r *Remote) health(ctx context.Context, path string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+"/health", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base+path, nil)
 	if err != nil {
 		return 0, err
 	}

@@ -1,0 +1,179 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"onebit/engine"
+)
+
+// source says where a program is looked for: the option, what came with this installation, the variable, PATH.
+type source struct {
+	option   string
+	builds   []string // folders below PREFIX/lib/1bit, in order
+	file     string   // the program's name there
+	variable string
+	onPath   bool
+	remedy   string // what to do when there is none
+}
+
+const llamaRemedy = "install a llama-server that has %s, give --llama-server PATH, or set ONEBIT_LLAMA_SERVER"
+
+// Sources of the llama-servers.
+var (
+	hrxServer    = source{"--llama-server", []string{"hrx"}, "llama-server", "ONEBIT_LLAMA_SERVER", true, fmt.Sprintf(llamaRemedy, "HRX0")}
+	vulkanServer = source{"--llama-server", []string{"vulkan", "hrx"}, "llama-server", "ONEBIT_LLAMA_SERVER", true, fmt.Sprintf(llamaRemedy, "Vulkan0")}
+	cpuServer    = source{"--llama-server", []string{"cpu", "vulkan", "hrx"}, "llama-server", "ONEBIT_LLAMA_SERVER", true,
+		"install a llama-server, give --llama-server PATH, or set ONEBIT_LLAMA_SERVER"}
+	rocmServer = source{"--llama-server", []string{"rocm", "lean"}, "llama-server", "ONEBIT_LEAN_SERVER", false,
+		"it takes a llama-server of the lean tree built with ROCm (-DONEBIT_LEAN, -DONEBIT_LEAN_ROCM): give --llama-server PATH, or set ONEBIT_LEAN_SERVER"}
+	leanServer = source{"--llama-server", []string{"lean", "rocm"}, "llama-server", "ONEBIT_LEAN_SERVER", false,
+		"it takes a llama-server of the lean tree (-DONEBIT_LEAN): give --llama-server PATH, or set ONEBIT_LEAN_SERVER"}
+)
+
+// others are the sources of the programs that are no llama-server.
+var others = map[engine.Device]source{
+	engine.Zinc: {"--zinc", []string{"zinc"}, "zinc", "ONEBIT_ZINC", true, "install zinc, give --zinc PATH, or set ONEBIT_ZINC"},
+	engine.DS4:  {"--ds4", []string{"ds4"}, "ds4-server", "ONEBIT_DS4", true, "install ds4-server, give --ds4 PATH, or set ONEBIT_DS4"},
+	engine.MLX: {"--mlx-server", []string{"mlx"}, "lemon-mlx-server", "LEMONADE_MLX_SERVER", true,
+		"install lemon-mlx-server, give --mlx-server PATH, or set LEMONADE_MLX_SERVER"},
+	engine.NPU:  {"--npu", []string{"npu"}, "1bit-npu-server", "ONEBIT_NPU", false, "give --npu PATH, or set ONEBIT_NPU"},
+	engine.ONNX: {"", []string{"onnx"}, "ryzenai-server", "ONEBIT_ONNX_SERVER", true, "install ryzenai-server, or set ONEBIT_ONNX_SERVER"},
+}
+
+// errNone says that a program is nowhere.
+var errNone = errors.New("not found")
+
+// find returns the path of a program. What the user names must be there: nothing else is tried in its place.
+func (m *Machine) find(s source, given string) (string, error) {
+	if given != "" {
+		path, err := m.lookup(given)
+		if err != nil {
+			return "", fmt.Errorf("%s %s: %w", s.option, given, err)
+		}
+		return path, nil
+	}
+	for _, build := range s.builds {
+		if path, err := m.runnable(m.lib(build, s.file)); err == nil {
+			return path, nil
+		}
+	}
+	if named, ok := m.variable(s.variable); ok && named != "" {
+		path, err := m.lookup(named)
+		if err != nil {
+			return "", fmt.Errorf("%s names %s: %w", s.variable, named, err)
+		}
+		return path, nil
+	}
+	if s.onPath {
+		if path, err := m.lookup(s.file); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%w: no %s came with this program%s; %s", errNone, s.file, map[bool]string{true: " or is on PATH"}[s.onPath], s.remedy)
+}
+
+// Program finds the program that serves a device, as serve does when no option names one.
+func (m *Machine) Program(d engine.Device) (string, error) {
+	switch d {
+	case engine.HRX:
+		return m.find(hrxServer, "")
+	case engine.Vulkan:
+		return m.find(vulkanServer, "")
+	case engine.ROCm:
+		return m.find(rocmServer, "")
+	case engine.CPU:
+		return m.Executable, nil
+	}
+	s, ok := others[d]
+	if !ok {
+		return "", fmt.Errorf("no program serves the device %q", d)
+	}
+	return m.find(s, "")
+}
+
+// unit names a device as a llama-server lists it.
+var unit = map[engine.Device]string{engine.HRX: "HRX0", engine.Vulkan: "Vulkan0", engine.ROCm: "ROCm0"}
+
+// runtimeVariable names the HSA runtime to the hrx backend.
+const runtimeVariable = "IREE_HAL_AMDGPU_LIBHSA_PATH"
+
+// runtime returns the variable that an hrx child needs: the distribution's HSA runtime is refused there. given is the
+// option's value.
+func (m *Machine) runtime(given string) []string {
+	if _, set := m.variable(runtimeVariable); set {
+		return nil
+	}
+	if given == "" {
+		given = m.hsa()
+	}
+	if given == "" {
+		return nil
+	}
+	return []string{runtimeVariable + "=" + given}
+}
+
+// offers asks a llama-server whether it lists a device. An error says that it does not, and with which remedy; a program
+// that gives no list is taken at its word, which is what note says.
+func (m *Machine) offers(ctx context.Context, program string, env []string, device string) (note string, err error) {
+	list, err := m.Devices(ctx, program, env...)
+	if ctx.Err() != nil {
+		return "", context.Cause(ctx)
+	}
+	if err != nil {
+		return fmt.Sprintf("%s does not say what it can run on (--list-devices: %v); trying %s", program, err, device), nil
+	}
+	if slices.Contains(list, device) {
+		return "", nil
+	}
+	what := "no device at all"
+	if len(list) > 0 {
+		what = strings.Join(list, ", ")
+	}
+	return "", fmt.Errorf("%s lists no %s, but %s", program, device, what)
+}
+
+// mentions reports whether a program, or the llama libraries beside it, hold a text. Whoever reads a metadata key must
+// have its name somewhere, so this tells a server that knows a key from one that does not, without running it.
+func mentions(program, text string) bool {
+	if real, err := filepath.EvalSymlinks(program); err == nil {
+		program = real
+	}
+	files := []string{program}
+	for _, dir := range []string{".", "../lib", "../lib64"} {
+		list, _ := filepath.Glob(filepath.Join(filepath.Dir(program), dir, "*llama*"))
+		files = append(files, list...)
+	}
+	return slices.ContainsFunc(files, func(path string) bool { return holds(path, text) })
+}
+
+// holds reports whether a file holds a text, read piece by piece.
+func holds(path, text string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return false
+	}
+	buf := make([]byte, 1<<20)
+	kept := 0
+	for {
+		n, err := f.Read(buf[kept:])
+		n += kept
+		if strings.Contains(string(buf[:n]), text) {
+			return true
+		}
+		if err != nil {
+			return false
+		}
+		kept = copy(buf, buf[max(0, n-len(text)):n])
+	}
+}

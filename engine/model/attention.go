@@ -95,7 +95,9 @@ func (p *pass) plan(pl *plan, spans []span, thin bool) int {
 			out = dense
 		}
 		dense += sp.n
-		for at := 0; at < sp.n; at += tokens {
+		// The last tokens see most and come first, so that no long task is left
+		// to the end.
+		for at := (sp.n - 1) / tokens * tokens; at >= 0; at -= tokens {
 			t := task{s: sp.s, pos: sp.pos + at, row: sp.row + at, out: out + at, n: min(tokens, sp.n-at), merge: -1}
 			t.last = (t.pos+t.n-1)/pageTokens + 1
 			if pl.window > 0 {

@@ -166,7 +166,7 @@ func (p *pass) project(w *tensor.Worker, b *bench, layer int, j *joint) {
 		w.Barrier()
 		return
 	}
-	p.multiply(w, &l.qkv, in, n, outs, func(s share) { p.finishHeads(layer, s) })
+	p.multiply(w, &l.qkv, in, n, outs, func(s share, _, _ int) { p.finishHeads(layer, s) })
 	w.Barrier()
 }
 
@@ -205,9 +205,9 @@ func (p *pass) feedForward(w *tensor.Worker, b *bench, layer, n int) {
 	ld := l.gateUp.mats[0].PaddedRows()
 	j := joint{bias: l.oBias, post: l.attnPost, norm: l.ffnNorm}
 	in := p.joined(w, b, &l.gateUp, n, &j, layer == len(m.layers)-1)
-	p.multiply(w, &l.gateUp, in, n, [3]output{{ws.gate, ld}, {ws.up, ld}}, func(s share) {
+	p.multiply(w, &l.gateUp, in, n, [3]output{{ws.gate, ld}, {ws.up, ld}}, func(s share, first, last int) {
 		from, to := s.from*m.k.R, min(s.to*m.k.R, m.p.ffn)
-		for row := range n {
+		for row := first; row < last; row++ {
 			gate, up := ws.gate[row*ld+from:row*ld+to], ws.up[row*ld+from:row*ld+to]
 			if l.gateBias != nil {
 				m.k.Add(gate, l.gateBias[from:to])
@@ -234,12 +234,12 @@ func (p *pass) logitRows(w *tensor.Worker, b *bench, j *joint) {
 	n := len(p.rows)
 	in := p.joined(w, b, &m.head, n, j, false)
 	dst := p.logits[p.first*p.stride:]
-	p.multiply(w, &m.head, in, n, [3]output{{dst, p.stride}}, func(s share) {
+	p.multiply(w, &m.head, in, n, [3]output{{dst, p.stride}}, func(s share, first, last int) {
 		if m.head.bias == nil && m.p.logitCap == 0 {
 			return
 		}
 		from, to := s.from*m.k.R, min(s.to*m.k.R, m.p.vocab)
-		for row := range n {
+		for row := first; row < last; row++ {
 			part := dst[row*p.stride+from : row*p.stride+to]
 			if m.head.bias != nil {
 				m.k.Add(part, m.head.bias[from:to])
@@ -334,22 +334,47 @@ type output struct {
 }
 
 // multiply computes the products of an op with n rows of input. done, when
-// set, is called for each share after its products.
-func (p *pass) multiply(w *tensor.Worker, o *op, in tensor.Activations, n int, outs [3]output, done func(s share)) {
-	k := p.m.k
+// set, is called for each share and the rows of it that are finished.
+func (p *pass) multiply(w *tensor.Worker, o *op, in tensor.Activations, n int, outs [3]output, done func(s share, from, to int)) {
 	shares := o.prefill
 	if len(p.ids) <= smallBatch {
 		shares = o.decode
 	}
-	w.Each(len(shares), 1, func(from, to int) {
-		for _, s := range shares[from:to] {
-			k.MatMul(outs[s.mat].dst, outs[s.mat].ld, o.mats[s.mat], in, n, s.from, s.to)
-			if o.twins {
-				k.MatMul(outs[1].dst, outs[1].ld, o.mats[1], in, n, s.from, s.to)
-			}
-			if done != nil {
-				done(s)
-			}
+	blocks, rows := p.blocks(o, n)
+	w.Each(len(shares)*blocks, 1, func(i, _ int) {
+		s, from := shares[i/blocks], i%blocks*rows
+		to := min(from+rows, n)
+		p.product(o, s.mat, s, in, from, to, outs)
+		if o.twins {
+			p.product(o, 1, s, in, from, to, outs)
+		}
+		if done != nil {
+			done(s, from, to)
 		}
 	})
+}
+
+// blocks says into how many blocks of how many rows the input of an op is cut,
+// because its panels alone are too few to keep the workers busy. A block is
+// some full tiles, so that its tiles are those of the whole batch.
+func (p *pass) blocks(o *op, n int) (blocks, rows int) {
+	const perWorker = 6
+	_, tile := p.m.k.TileSpan(maxBatch, 0)
+	tiles := (n + tile - 1) / tile
+	want := min(tiles, (perWorker*p.workers+o.panels()-1)/o.panels())
+	each := (tiles + want - 1) / want
+	return (tiles + each - 1) / each, each * tile
+}
+
+// product multiplies the panels of a share of one matrix by some rows, which
+// begin with a tile.
+func (p *pass) product(o *op, mat int, s share, in tensor.Activations, from, to int, outs [3]output) {
+	k, m, out := p.m.k, o.mats[mat], outs[mat]
+	if from > 0 {
+		in.X = in.X[from*in.Stride:]
+		if o.packs {
+			in.Packed = in.Packed[k.ActivationBytes(tensor.Q8_0, from, m.Cols()):]
+		}
+	}
+	k.MatMul(out.dst[from*out.ld:], out.ld, m, in, to-from, s.from, s.to)
 }

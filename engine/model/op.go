@@ -45,24 +45,40 @@ func (o *op) cols() int { return o.mats[0].Cols() }
 
 // share plans the work of both kinds of passes.
 func (o *op) share(decode, prefill int) {
-	const leastPanels = 2 // per share of a large pass: fewer would read the input too often
+	// Shares of one panel would read the input of a large pass too often, but
+	// when there are few panels it is more important to keep all workers busy.
+	const panelsPerWorker = 16
+	least := 2
+	if o.panels() < panelsPerWorker*prefill {
+		least = 1
+	}
 	o.decode = o.shares(decode, 1)
-	o.prefill = o.shares(prefill, leastPanels)
+	o.prefill = o.shares(prefill, least)
+}
+
+// panels returns the number of panels that are shared out.
+func (o *op) panels() int {
+	n := 0
+	for _, m := range o.shared() {
+		n += m.Panels()
+	}
+	return n
+}
+
+// shared returns the matrices whose panels are counted: one of twins.
+func (o *op) shared() []*tensor.Matrix {
+	if o.twins {
+		return o.mats[:1]
+	}
+	return o.mats
 }
 
 // shares cuts the panels into ranges that become smaller towards the end, so
 // that workers which take one after another end at about the same time.
 func (o *op) shares(workers, least int) []share {
-	left := 0
-	mats := o.mats
-	if o.twins {
-		mats = mats[:1]
-	}
-	for _, m := range mats {
-		left += m.Panels()
-	}
+	left := o.panels()
 	var list []share
-	for i, m := range mats {
+	for i, m := range o.shared() {
 		for from := 0; from < m.Panels(); {
 			n := max(left/(2*workers), least)
 			if workers == 1 {

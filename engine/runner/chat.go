@@ -72,7 +72,7 @@ func (s *service) readChat(ctx context.Context, body []byte) (*conversation, *pr
 	c := &conversation{set: readSettings(f, s.vocab)}
 	readChatProbs(f, &c.set)
 	c.reasoning = c.set.reasoning != "none"
-	c.set.shown = s.markers
+	c.set.Shown = s.markers
 	in := chat.Input{
 		Messages: f.raw["messages"], Tools: readTools(f), Kwargs: readKwargs(f),
 		AddGenerationPrompt: f.boolean("add_generation_prompt", true), Protect: s.vocab.controlsIn(body),
@@ -124,13 +124,13 @@ func (s *service) encodePrompt(parts []chat.Part) []int32 {
 
 // readChatProbs reads OpenAI's fields for log-probabilities.
 func readChatProbs(f *fields, set *settings) {
-	set.logprobs = f.boolean("logprobs", false)
-	if f.has("top_logprobs") && !set.logprobs {
+	set.Logprobs = f.boolean("logprobs", false)
+	if f.has("top_logprobs") && !set.Logprobs {
 		f.fail(invalid("top_logprobs", `it needs "logprobs" to be true`))
 	}
-	set.topLogprobs = int(f.integer("top_logprobs", 0, 0, maxChatTop))
+	set.TopLogprobs = int(f.integer("top_logprobs", 0, 0, maxChatTop))
 	if n := f.integer("n_probs", 0, 0, maxLogprobs); n > 0 {
-		set.logprobs, set.topLogprobs = true, int(n)
+		set.Logprobs, set.TopLogprobs = true, int(n)
 	}
 }
 

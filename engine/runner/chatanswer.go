@@ -1,6 +1,9 @@
 package runner
 
-import "onebit/engine/chat"
+import (
+	"onebit/engine/batch"
+	"onebit/engine/chat"
+)
 
 // chatResponder forms the answers of /v1/chat/completions.
 type chatResponder struct {
@@ -12,9 +15,9 @@ type chatResponder struct {
 // chatState is what is known of one choice.
 type chatState struct {
 	splitter *chat.Splitter
-	begun    bool    // the role was sent
-	unsorted int     // tokens since the last delta
-	pieces   []piece // of which no log-probabilities were sent yet
+	begun    bool          // the role was sent
+	unsorted int           // tokens since the last delta
+	pieces   []batch.Piece // of which no log-probabilities were sent yet
 	whole    chat.Answer
 }
 
@@ -82,10 +85,10 @@ type chatAnswer struct {
 	Progress    *progressView `json:"prompt_progress,omitempty"`
 }
 
-func (c *chatResponder) chunks(e event) []any {
-	st := &c.choices[e.index]
+func (c *chatResponder) chunks(e batch.Event) []any {
+	st := &c.choices[e.Index]
 	var list []chatAnswer
-	if e.kind == eventText || e.kind == eventDone || c.job.progress(e) != nil {
+	if e.Kind == batch.Text || e.Kind == batch.Done || c.job.progress(e) != nil {
 		list = c.opening(list, e)
 	}
 	before := len(list)
@@ -93,11 +96,11 @@ func (c *chatResponder) chunks(e event) []any {
 		list = append(list, c.chunk(e, newDeltaView(d)))
 	}
 	added := len(list) > before
-	if e.kind == eventDone {
+	if e.Kind == batch.Done {
 		list = append(list, c.ending(st, e))
 	}
 	if last := len(list) - 1; last >= 0 {
-		if len(st.pieces) > 0 && (added || e.kind == eventDone) {
+		if len(st.pieces) > 0 && (added || e.Kind == batch.Done) {
 			list[last].Choices[0].Logprobs = c.logprobs(st)
 		}
 		list[last].Timings, list[last].Progress = c.job.chunkTimings(e), c.job.progress(e)
@@ -110,15 +113,15 @@ func (c *chatResponder) chunks(e event) []any {
 }
 
 // keep adds an event to the whole message.
-func (c *chatResponder) keep(e event) {
-	st := &c.choices[e.index]
+func (c *chatResponder) keep(e batch.Event) {
+	st := &c.choices[e.Index]
 	st.whole.Add(c.split(st, e)...)
 }
 
 // opening adds the chunk with the role, once for each choice. Progress has
 // chunks of its own.
-func (c *chatResponder) opening(list []chatAnswer, e event) []chatAnswer {
-	st := &c.choices[e.index]
+func (c *chatResponder) opening(list []chatAnswer, e batch.Event) []chatAnswer {
+	st := &c.choices[e.Index]
 	delta := deltaView{}
 	if !st.begun {
 		delta.Role = "assistant"
@@ -131,32 +134,32 @@ func (c *chatResponder) opening(list []chatAnswer, e event) []chatAnswer {
 }
 
 // ending is the last chunk of a choice.
-func (c *chatResponder) ending(st *chatState, e event) chatAnswer {
+func (c *chatResponder) ending(st *chatState, e batch.Event) chatAnswer {
 	v := c.chunk(e, deltaView{})
-	reason := st.splitter.Finish(e.result.stop.finishReason())
+	reason := st.splitter.Finish(finishReason(e.Result.Stop))
 	v.Choices[0].FinishReason = &reason
 	return v
 }
 
 // split sorts the text of an event and counts what is thinking: tokens belong to
 // the text that they make certain.
-func (c *chatResponder) split(st *chatState, e event) []chat.Delta {
+func (c *chatResponder) split(st *chatState, e batch.Event) []chat.Delta {
 	var deltas []chat.Delta
-	switch e.kind {
-	case eventText:
-		deltas = st.splitter.Push(e.text)
-	case eventDone:
+	switch e.Kind {
+	case batch.Text:
+		deltas = st.splitter.Push(e.Text)
+	case batch.Done:
 		deltas = st.splitter.Close()
 	}
-	st.unsorted += len(e.pieces)
+	st.unsorted += len(e.Pieces)
 	if last := len(deltas) - 1; last >= 0 {
 		if deltas[last].Reasoning != "" {
 			c.reasoning += st.unsorted
 		}
 		st.unsorted = 0
 	}
-	if c.job.set.logprobs {
-		st.pieces = append(st.pieces, e.pieces...)
+	if c.job.set.Logprobs {
+		st.pieces = append(st.pieces, e.Pieces...)
 	}
 	return deltas
 }
@@ -185,9 +188,9 @@ func newDeltaView(d chat.Delta) deltaView {
 	return v
 }
 
-func (c *chatResponder) chunk(e event, delta deltaView) chatAnswer {
+func (c *chatResponder) chunk(e batch.Event, delta deltaView) chatAnswer {
 	v := c.envelope("chat.completion.chunk")
-	v.Choices = []chatChoice{{Index: e.index, Delta: &delta}}
+	v.Choices = []chatChoice{{Index: e.Index, Delta: &delta}}
 	return v
 }
 
@@ -208,9 +211,9 @@ func (c *chatResponder) whole() any {
 	v := c.envelope("chat.completion")
 	for i := range c.job.answers {
 		a, st := &c.job.answers[i], &c.choices[i]
-		reason := st.splitter.Finish(a.result.stop.finishReason())
+		reason := st.splitter.Finish(finishReason(a.result.Stop))
 		choice := chatChoice{Index: i, Message: st.message(), FinishReason: &reason}
-		if c.job.set.logprobs {
+		if c.job.set.Logprobs {
 			choice.Logprobs = c.logprobs(st)
 		}
 		v.Choices = append(v.Choices, choice)

@@ -79,11 +79,11 @@ func (s *service) readCompletion(body []byte) (settings, [][]int32, *problem) {
 func readProbs(f *fields, set *settings) {
 	name := f.first("n_probs", "logprobs")
 	if f.has(name) && jsonKind(f.raw[name]) == "boolean" {
-		set.logprobs = f.boolean(name, false)
+		set.Logprobs = f.boolean(name, false)
 		return
 	}
-	set.topLogprobs = int(f.integer(name, 0, 0, maxLogprobs))
-	set.logprobs = set.topLogprobs > 0 || name == "logprobs" && f.has(name)
+	set.TopLogprobs = int(f.integer(name, 0, 0, maxLogprobs))
+	set.Logprobs = set.TopLogprobs > 0 || name == "logprobs" && f.has(name)
 }
 
 // readPrompts reads one prompt or an array of them. A prompt is a text, token

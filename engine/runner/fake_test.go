@@ -9,6 +9,7 @@ import (
 	"sync"
 	"unicode/utf8"
 
+	"onebit/engine/batch"
 	"onebit/engine/chat"
 	"onebit/engine/model"
 	"onebit/engine/runner"
@@ -74,7 +75,7 @@ type fakeEngine struct {
 	next func(tokens []int32) int32
 	// during is called in every pass, before anything changes; in the pass that
 	// proves the model only if atProof is set.
-	during  func(steps []runner.Step) error
+	during  func(steps []batch.Step) error
 	atProof bool
 
 	mu       sync.Mutex
@@ -99,7 +100,7 @@ type fakeSession struct {
 	tokens []int32
 }
 
-func (e *fakeEngine) NewSession() (runner.Session, error) {
+func (e *fakeEngine) NewSession() (batch.Session, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.sessions++
@@ -125,7 +126,7 @@ func (s *fakeSession) Close() {
 	s.engine.sessions--
 }
 
-func (e *fakeEngine) Eval(_ context.Context, steps []runner.Step) error {
+func (e *fakeEngine) Eval(_ context.Context, steps []batch.Step) error {
 	e.mu.Lock()
 	proof := len(e.passes) == 0
 	e.mu.Unlock()

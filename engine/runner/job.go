@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"onebit/engine"
+	"onebit/engine/batch"
 	"onebit/engine/wire"
 )
 
@@ -21,9 +22,9 @@ const maxTasks = 1024
 type job struct {
 	s       *service
 	set     *settings
-	tasks   []*task // the choices of the first prompt, then of the second, ...
+	tasks   []*batch.Task // the choices of the first prompt, then of the second, ...
 	answers []answer
-	box     *mailbox
+	box     *batch.Mailbox
 	id      string
 	created int64 // Unix seconds
 	open    int   // tasks that have not ended
@@ -31,17 +32,17 @@ type job struct {
 
 // answer is where one task stands.
 type answer struct {
-	state  snapshot
-	result *result // nil until the end
+	state  batch.Snapshot
+	result *batch.Result // nil until the end
 }
 
 // responder gives answers their form. It sees every event but failures: through
 // chunks when the request streams, else through keep.
 type responder interface {
 	// keep adds an event to the answers that whole returns.
-	keep(e event)
+	keep(e batch.Event)
 	// chunks returns the objects to stream for an event.
-	chunks(e event) []any
+	chunks(e batch.Event) []any
 	// closing returns the last objects of a stream, after all tasks have ended.
 	closing() []any
 	// whole returns the answer to a request that does not stream.
@@ -52,20 +53,22 @@ type responder interface {
 
 // newJob checks that the prompts fit and makes their tasks.
 func (s *service) newJob(set settings, prompts [][]int32) (*job, *problem) {
-	if set.slot >= s.parts.Slots {
-		return nil, invalid("id_slot", "there is no slot %d, only 0 to %d", set.slot, s.parts.Slots-1)
+	if set.Slot >= s.parts.Slots {
+		return nil, invalid("id_slot", "there is no slot %d, only 0 to %d", set.Slot, s.parts.Slots-1)
 	}
 	if len(prompts)*set.choices > maxTasks {
 		return nil, badBody("%d prompts of %d answers each are more than %d answers", len(prompts), set.choices, maxTasks)
 	}
-	j := &job{s: s, set: &set, box: newMailbox(), created: time.Now().Unix()}
+	j := &job{s: s, set: &set, box: batch.NewMailbox(), created: time.Now().Unix()}
 	for _, prompt := range prompts {
 		if len(prompt) >= s.parts.Context {
 			return nil, overflow(len(prompt), s.parts.Context)
 		}
 		for range set.choices {
-			t := &task{index: len(j.tasks), prompt: prompt, settings: j.set, sampling: set.sampling, box: j.box}
-			t.sampling.Seed += uint64(len(j.tasks)) // each its own, all from the one given
+			t := &batch.Task{
+				Index: len(j.tasks), Prompt: prompt, Options: &j.set.Options, Sampling: set.sampling, Box: j.box, Tag: j.set,
+			}
+			t.Sampling.Seed += uint64(len(j.tasks)) // each its own, all from the one given
 			j.tasks = append(j.tasks, t)
 		}
 	}
@@ -80,10 +83,10 @@ func (j *job) answer(w http.ResponseWriter, r *http.Request, form responder) *pr
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	for _, t := range j.tasks {
-		t.gone = ctx.Done()
+		t.Gone = ctx.Done()
 	}
-	if p := j.s.scheduler.submit(j.tasks...); p != nil {
-		return p
+	if err := j.s.scheduler.Submit(j.tasks...); err != nil {
+		return fromScheduler(err)
 	}
 	if j.set.stream {
 		return j.stream(ctx, &stream{w: w}, form)
@@ -103,15 +106,15 @@ type texts struct {
 
 type answerText struct {
 	strings.Builder
-	pieces []piece
+	pieces []batch.Piece
 }
 
 func newTexts(j *job) texts { return texts{job: j, whole: make([]answerText, len(j.tasks))} }
 
-func (t *texts) keep(e event) {
-	a := &t.whole[e.index]
-	a.WriteString(e.text)
-	a.pieces = append(a.pieces, e.pieces...)
+func (t *texts) keep(e batch.Event) {
+	a := &t.whole[e.Index]
+	a.WriteString(e.Text)
+	a.pieces = append(a.pieces, e.Pieces...)
 }
 
 // collect waits for all tasks to end. When the client goes, some stay open.
@@ -120,11 +123,11 @@ func (j *job) collect(ctx context.Context, form responder) *problem {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-j.box.ready:
+		case <-j.box.Ready():
 		}
-		for _, e := range j.box.take() {
-			if e.kind == eventFailed {
-				return e.problem
+		for _, e := range j.box.Take() {
+			if e.Kind == batch.Failed {
+				return fromScheduler(e.Err)
 			}
 			j.note(e)
 			form.keep(e)
@@ -134,11 +137,11 @@ func (j *job) collect(ctx context.Context, form responder) *problem {
 }
 
 // note takes the state out of an event.
-func (j *job) note(e event) {
-	a := &j.answers[e.index]
-	a.state = e.state
-	if e.kind == eventDone {
-		a.result = e.result
+func (j *job) note(e batch.Event) {
+	a := &j.answers[e.Index]
+	a.state = e.State
+	if e.Kind == batch.Done {
+		a.result = e.Result
 		j.open--
 	}
 }
@@ -160,7 +163,7 @@ func (j *job) stream(ctx context.Context, st *stream, form responder) *problem {
 			if st.ping() != nil {
 				return nil
 			}
-		case <-j.box.ready:
+		case <-j.box.Ready():
 			if p, ok := j.relay(st, form); !ok {
 				return p
 			}
@@ -179,12 +182,12 @@ func (j *job) stream(ctx context.Context, st *stream, form responder) *problem {
 // relay sends what is in the mailbox and reports whether the stream goes on. If
 // not, it may return a problem, but only while the header has not gone out.
 func (j *job) relay(st *stream, form responder) (*problem, bool) {
-	for _, e := range j.box.take() {
-		if e.kind == eventFailed {
+	for _, e := range j.box.Take() {
+		if e.Kind == batch.Failed {
 			if !st.begun {
-				return e.problem, false
+				return fromScheduler(e.Err), false
 			}
-			_ = st.send(e.problem.object()) // the stream ends either way
+			_ = st.send(fromScheduler(e.Err).object()) // the stream ends either way
 			return nil, false
 		}
 		st.begin()
@@ -217,10 +220,10 @@ func (j *job) usage() usageView {
 	var u usageView
 	for i := range j.answers {
 		st := &j.answers[i].state
-		u.CompletionTokens += st.predicted
+		u.CompletionTokens += st.Timings.Predicted
 		if i%j.set.choices == 0 {
-			u.PromptTokens += st.prompt
-			u.PromptDetails.CachedTokens += st.timings.cached
+			u.PromptTokens += st.Prompt
+			u.PromptDetails.CachedTokens += st.Timings.Cached
 		}
 	}
 	u.TotalTokens = u.PromptTokens + u.CompletionTokens
@@ -229,16 +232,16 @@ func (j *job) usage() usageView {
 
 // timings returns the timings of the answer that a whole response shows.
 func (j *job) timings() *timingsView {
-	v := j.answers[0].state.timings.view()
+	v := newTimingsView(j.answers[0].state.Timings)
 	return &v
 }
 
 // chunkTimings returns the timings to show with an event, or nil.
-func (j *job) chunkTimings(e event) *timingsView {
-	if e.kind != eventDone && !j.set.timingsPerToken {
+func (j *job) chunkTimings(e batch.Event) *timingsView {
+	if e.Kind != batch.Done && !j.set.timingsPerToken {
 		return nil
 	}
-	v := e.state.timings.view()
+	v := newTimingsView(e.State.Timings)
 	return &v
 }
 
@@ -251,17 +254,38 @@ type progressView struct {
 }
 
 // progress returns what to show of the prompt with an event, or nil.
-func (j *job) progress(e event) *progressView {
-	if !j.set.returnProgress || e.kind != eventStarted && e.kind != eventProgress {
+func (j *job) progress(e batch.Event) *progressView {
+	if !j.set.Progress || e.Kind != batch.Started && e.Kind != batch.Progress {
 		return nil
 	}
 	return &progressView{
-		Total: e.state.prompt, Cache: e.state.timings.cached, Processed: e.state.processed, TimeMS: e.state.elapsed.Milliseconds(),
+		Total: e.State.Prompt, Cache: e.State.Timings.Cached, Processed: e.State.Processed, TimeMS: e.State.Elapsed.Milliseconds(),
 	}
 }
 
 // newID returns a name that no other answer has.
 func newID(prefix string) string { return prefix + rand.Text() }
+
+// fromScheduler turns the failure of a task into a problem.
+func fromScheduler(err error) *problem {
+	if errors.Is(err, batch.ErrStopped) {
+		return stopping()
+	}
+	return broken(err)
+}
+
+// stopType returns llama-server's word for why an answer ended.
+func stopType(s batch.Stop) string {
+	return [...]string{batch.StopNone: "none", batch.StopEOS: "eos", batch.StopWord: "word", batch.StopLimit: "limit"}[s]
+}
+
+// finishReason returns OpenAI's word for it.
+func finishReason(s batch.Stop) string {
+	if s == batch.StopEOS || s == batch.StopWord {
+		return "stop"
+	}
+	return "length"
+}
 
 // fromWire turns what the dialect's parser says into a problem.
 func fromWire(err error) *problem {

@@ -1,5 +1,7 @@
 package runner
 
+import "onebit/engine/batch"
+
 // legacyResponder forms the answers of OpenAI's /v1/completions.
 type legacyResponder struct{ texts }
 
@@ -22,14 +24,14 @@ type legacyAnswer struct {
 	Progress    *progressView  `json:"prompt_progress,omitempty"`
 }
 
-func (l *legacyResponder) chunks(e event) []any {
+func (l *legacyResponder) chunks(e batch.Event) []any {
 	j := l.job
-	c := legacyChoice{Index: e.index, Text: e.text}
-	switch e.kind {
-	case eventText:
-		c.Logprobs = l.logprobs(e.pieces)
-	case eventDone:
-		reason := e.result.stop.finishReason()
+	c := legacyChoice{Index: e.Index, Text: e.Text}
+	switch e.Kind {
+	case batch.Text:
+		c.Logprobs = l.logprobs(e.Pieces)
+	case batch.Done:
+		reason := finishReason(e.Result.Stop)
 		c.FinishReason = &reason
 	default:
 		if j.progress(e) == nil {
@@ -41,8 +43,8 @@ func (l *legacyResponder) chunks(e event) []any {
 	return []any{v}
 }
 
-func (l *legacyResponder) logprobs(pieces []piece) *legacyView {
-	if !l.job.set.logprobs || len(pieces) == 0 {
+func (l *legacyResponder) logprobs(pieces []batch.Piece) *legacyView {
+	if !l.job.set.Logprobs || len(pieces) == 0 {
 		return nil
 	}
 	return newLegacyView(pieces, l.job.s.vocab)
@@ -65,7 +67,7 @@ func (l *legacyResponder) whole() any {
 	v := l.envelope()
 	for i := range l.job.answers {
 		a, text := &l.job.answers[i], &l.texts.whole[i]
-		reason := a.result.stop.finishReason()
+		reason := finishReason(a.result.Stop)
 		v.Choices = append(v.Choices, legacyChoice{
 			Text: text.String(), Index: i, Logprobs: l.logprobs(text.pieces), FinishReason: &reason,
 		})

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"onebit/engine/batch"
 	"onebit/engine/runner"
 )
 
@@ -25,7 +26,7 @@ func decode(t *testing.T, body []byte, into any) {
 func TestReadiness(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		loaded, evaluated := make(chan struct{}), make(chan struct{})
-		e := &fakeEngine{atProof: true, during: func([]runner.Step) error {
+		e := &fakeEngine{atProof: true, during: func([]batch.Step) error {
 			<-evaluated
 			return nil
 		}}
@@ -61,7 +62,7 @@ func TestReadiness(t *testing.T) {
 }
 
 func TestRunFailures(t *testing.T) {
-	broken := &fakeEngine{atProof: true, during: func([]runner.Step) error { return errors.New("cannot allocate") }}
+	broken := &fakeEngine{atProof: true, during: func([]batch.Step) error { return errors.New("cannot allocate") }}
 	deaf := &fakeEngine{}
 	tests := []struct {
 		name string
@@ -90,7 +91,7 @@ func TestRunFailures(t *testing.T) {
 // mute is an engine whose logits are no numbers.
 type mute struct{ *fakeEngine }
 
-func (m mute) Eval(ctx context.Context, steps []runner.Step) error {
+func (m mute) Eval(ctx context.Context, steps []batch.Step) error {
 	if err := m.fakeEngine.Eval(ctx, steps); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 
+	"onebit/engine/batch"
 	"onebit/engine/chat"
 	"onebit/engine/gguf"
 	"onebit/engine/model"
@@ -128,9 +129,9 @@ func (b *builtIn) SetThreads(decode, prefill int) { b.model.SetThreads(decode, p
 
 func (b *builtIn) Threads() (decode, prefill int) { return b.model.Threads() }
 
-func (b *builtIn) NewSession() (Session, error) { return b.model.NewSession(), nil }
+func (b *builtIn) NewSession() (batch.Session, error) { return b.model.NewSession(), nil }
 
-func (b *builtIn) Eval(ctx context.Context, steps []Step) error {
+func (b *builtIn) Eval(ctx context.Context, steps []batch.Step) error {
 	b.steps = b.steps[:0]
 	for i := range steps {
 		st := model.Step{Session: steps[i].Session.(*model.Session), Tokens: steps[i].Tokens}

@@ -3,12 +3,14 @@ package runner
 import (
 	"encoding/json"
 	"strings"
+
+	"onebit/engine/batch"
 )
 
 // nativeResponder forms the answers of /completion.
 type nativeResponder struct{ texts }
 
-// nativeChunk is one event of a stream.
+// nativeChunk is one batch.Event of a stream.
 type nativeChunk struct {
 	Index     int           `json:"index"`
 	Content   string        `json:"content"`
@@ -43,21 +45,21 @@ type nativeAnswer struct {
 	Probs        []probView   `json:"completion_probabilities,omitempty"`
 }
 
-func (n *nativeResponder) chunks(e event) []any {
+func (n *nativeResponder) chunks(e batch.Event) []any {
 	j := n.job
-	switch e.kind {
-	case eventDone:
-		return []any{n.last(e.index)}
-	case eventText:
+	switch e.Kind {
+	case batch.Done:
+		return []any{n.last(e.Index)}
+	case batch.Text:
 	default:
 		if j.progress(e) == nil {
 			return nil
 		}
 	}
 	c := nativeChunk{
-		Index: e.index, Content: e.text, Tokens: tokenIDs(e.pieces), Slot: e.state.slot,
-		Predicted: e.state.predicted, Evaluated: e.state.prompt,
-		Timings: j.chunkTimings(e), Progress: j.progress(e), Probs: probViews(e.pieces, j.s.vocab),
+		Index: e.Index, Content: e.Text, Tokens: tokenIDs(e.Pieces), Slot: e.State.Slot,
+		Predicted: e.State.Timings.Predicted, Evaluated: e.State.Prompt,
+		Timings: j.chunkTimings(e), Progress: j.progress(e), Probs: probViews(e.Pieces, j.s.vocab),
 	}
 	return []any{c}
 }
@@ -82,11 +84,11 @@ func (n *nativeResponder) last(i int) any {
 	j := n.job
 	a, t, text := &j.answers[i], j.tasks[i], &n.texts.whole[i]
 	v := nativeAnswer{
-		Index: i, Content: text.String(), Tokens: []int32{}, Slot: a.state.slot, Stop: true, Model: j.s.cfg.Alias,
-		Predicted: a.state.predicted, Evaluated: a.state.prompt, Settings: j.set.view(false),
-		Prompt: j.s.vocab.Decode(t.prompt, true), HasNewLine: a.result.newline, Truncated: a.result.truncated,
-		StopType: a.result.stop.String(), StoppingWord: a.result.stopText, Cached: a.result.cached,
-		Timings: a.state.timings.view(), Probs: probViews(text.pieces, j.s.vocab),
+		Index: i, Content: text.String(), Tokens: []int32{}, Slot: a.state.Slot, Stop: true, Model: j.s.cfg.Alias,
+		Predicted: a.state.Timings.Predicted, Evaluated: a.state.Prompt, Settings: j.set.view(false),
+		Prompt: j.s.vocab.Decode(t.Prompt, true), HasNewLine: a.result.Newline, Truncated: a.result.Truncated,
+		StopType: stopType(a.result.Stop), StoppingWord: a.result.StopText, Cached: a.result.Held,
+		Timings: newTimingsView(a.state.Timings), Probs: probViews(text.pieces, j.s.vocab),
 	}
 	if j.set.returnTokens {
 		v.Tokens = tokenIDs(text.pieces)
@@ -94,10 +96,10 @@ func (n *nativeResponder) last(i int) any {
 	return selectFields(v, j.set.fields)
 }
 
-func tokenIDs(pieces []piece) []int32 {
+func tokenIDs(pieces []batch.Piece) []int32 {
 	ids := make([]int32, len(pieces))
 	for i, p := range pieces {
-		ids[i] = p.id
+		ids[i] = p.ID
 	}
 	return ids
 }

@@ -3,40 +3,16 @@ package runner
 import (
 	"context"
 
+	"onebit/engine/batch"
 	"onebit/engine/chat"
 	"onebit/engine/model"
 )
 
-// Engine is a set of loaded weights as the scheduler uses them. Only one
-// goroutine at a time calls it.
+// Engine is a set of loaded weights.
 type Engine interface {
-	// NewSession makes an empty timeline.
-	NewSession() (Session, error)
-	// Eval runs one forward pass over the tokens of all steps together and
-	// appends each step's tokens to its session. The result of a token has the
-	// same bits whatever else is in the batch. After an error the sessions hold
-	// either their old tokens or some of the new ones; Truncate brings them back.
-	Eval(ctx context.Context, steps []Step) error
+	batch.Engine
 	// Close frees the weights. No session may be used after it.
 	Close() error
-}
-
-// Session is one timeline of tokens with its key-value cache.
-type Session interface {
-	// Truncate keeps the first n tokens.
-	Truncate(n int)
-	// Close gives the memory back.
-	Close()
-}
-
-// Step is one session's part of a forward pass.
-type Step struct {
-	Session Session
-	Tokens  []int32 // appended to the session
-	Logits  bool    // whether Out is wanted
-	// Out is set by Eval when Logits is true: one value per vocabulary entry for
-	// the last of Tokens. It is valid until the next Eval.
-	Out []float32
 }
 
 // Tokenizer turns text into token ids and back. It is safe for concurrent use.

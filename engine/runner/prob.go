@@ -1,36 +1,10 @@
 package runner
 
 import (
-	"math"
 	"unicode/utf8"
 
-	"onebit/engine/model"
+	"onebit/engine/batch"
 )
-
-// tokenProb is the log-probability of a sampled token and of the tokens that
-// were most likely in its place, before any sampler changed them.
-type tokenProb struct {
-	logprob float64
-	top     []model.TokenLogProb // best first
-}
-
-// lowestLogprob stands for the probability 0, which JSON has no logarithm for.
-const lowestLogprob = -math.MaxFloat32
-
-// newTokenProb makes the logarithms fit for JSON.
-func newTokenProb(logprob float32, top []model.TokenLogProb) *tokenProb {
-	for i := range top {
-		top[i].LogProb = float32(writable(top[i].LogProb))
-	}
-	return &tokenProb{logprob: writable(logprob), top: top}
-}
-
-func writable(logprob float32) float64 {
-	if x := float64(logprob); x >= lowestLogprob {
-		return x
-	}
-	return lowestLogprob // also for what is no number
-}
 
 // tokenView is one token with its log-probability.
 type tokenView struct {
@@ -48,14 +22,14 @@ type probView struct {
 }
 
 // probViews describes the tokens that carry probabilities.
-func probViews(pieces []piece, tok Tokenizer) []probView {
+func probViews(pieces []batch.Piece, tok Tokenizer) []probView {
 	views := make([]probView, 0, len(pieces))
 	for _, p := range pieces {
-		if p.prob == nil {
+		if p.Prob == nil {
 			continue
 		}
-		v := probView{viewToken(p.id, p.bytes, p.prob.logprob), make([]tokenView, len(p.prob.top))}
-		for i, s := range p.prob.top {
+		v := probView{viewToken(p.ID, p.Bytes, p.Prob.Logprob), make([]tokenView, len(p.Prob.Top))}
+		for i, s := range p.Prob.Top {
 			v.TopLogprobs[i] = viewToken(s.ID, tok.Piece(s.ID, false), float64(s.LogProb))
 		}
 		views = append(views, v)
@@ -98,20 +72,20 @@ type legacyView struct {
 }
 
 // newLegacyView describes tokens.
-func newLegacyView(pieces []piece, tok Tokenizer) *legacyView {
+func newLegacyView(pieces []batch.Piece, tok Tokenizer) *legacyView {
 	v := &legacyView{
 		Content: probViews(pieces, tok), Tokens: []string{}, TokenLogprobs: []float64{},
 		TopLogprobs: []map[string]float64{}, TextOffset: []int{},
 	}
 	for _, p := range pieces {
-		if p.prob == nil {
+		if p.Prob == nil {
 			continue
 		}
-		v.Tokens = append(v.Tokens, string(p.bytes[:validPrefix(p.bytes)]))
-		v.TokenLogprobs = append(v.TokenLogprobs, p.prob.logprob)
-		v.TextOffset = append(v.TextOffset, p.start)
+		v.Tokens = append(v.Tokens, string(p.Bytes[:validPrefix(p.Bytes)]))
+		v.TokenLogprobs = append(v.TokenLogprobs, p.Prob.Logprob)
+		v.TextOffset = append(v.TextOffset, p.Start)
 		top := map[string]float64{}
-		for _, s := range p.prob.top {
+		for _, s := range p.Prob.Top {
 			text := tok.Piece(s.ID, false)
 			top[string(text[:validPrefix(text)])] = float64(s.LogProb)
 		}

@@ -17,6 +17,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"onebit/engine/batch"
 )
 
 // Config says what is served and how.
@@ -195,7 +197,7 @@ func (r *Runner) work(ctx context.Context) error {
 	r.service.Store(s)
 	r.log.Info("ready", "model", r.cfg.Alias, "slots", parts.Slots, "context", parts.Context,
 		"after", time.Since(begun).Round(time.Millisecond))
-	s.scheduler.run(ctx)
+	s.scheduler.Run(ctx)
 	return nil
 }
 
@@ -206,7 +208,7 @@ func prove(ctx context.Context, parts *Parts) error {
 		return err
 	}
 	defer session.Close()
-	steps := []Step{{Session: session, Tokens: []int32{0}, Logits: true}}
+	steps := []batch.Step{{Session: session, Tokens: []int32{0}, Logits: true}}
 	if err := parts.Engine.Eval(ctx, steps); err != nil {
 		return err
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"onebit/engine/batch"
 )
 
 // service answers requests with a loaded model.
@@ -14,7 +16,7 @@ type service struct {
 	cfg       Config
 	parts     *Parts
 	vocab     *vocabulary
-	scheduler *scheduler
+	scheduler *batch.Scheduler
 	markers   map[int32]bool // control tokens that chat answers are taken apart by
 	created   int64          // Unix seconds
 }
@@ -22,7 +24,7 @@ type service struct {
 func newService(cfg Config, parts *Parts) *service {
 	s := &service{
 		cfg: cfg, parts: parts, vocab: newVocabulary(parts.Tokenizer),
-		scheduler: newScheduler(parts, cfg.Log), markers: map[int32]bool{}, created: time.Now().Unix(),
+		scheduler: newScheduler(cfg, parts), markers: map[int32]bool{}, created: time.Now().Unix(),
 	}
 	if parts.Template != nil {
 		for _, text := range parts.Template.Markers() {
@@ -32,6 +34,13 @@ func newService(cfg Config, parts *Parts) *service {
 		}
 	}
 	return s
+}
+
+func newScheduler(cfg Config, parts *Parts) *batch.Scheduler {
+	return batch.New(batch.Config{
+		Engine: parts.Engine, Vocabulary: parts.Tokenizer, NewSampler: parts.NewSampler,
+		Slots: parts.Slots, Context: parts.Context, Log: cfg.Log,
+	})
 }
 
 // fingerprint names the program in answers.
@@ -166,7 +175,7 @@ func (s *service) props(w http.ResponseWriter, _ *http.Request) *problem {
 }
 
 func (s *service) listSlots(w http.ResponseWriter, r *http.Request) *problem {
-	slots, idle := s.scheduler.view()
+	slots, idle := slotViews(s.scheduler.States(), s.parts.Context)
 	if idle == 0 && r.URL.Query().Get("fail_on_no_slot") != "" {
 		return &problem{status: http.StatusServiceUnavailable, kind: typeUnavailable, message: "no slot is idle"}
 	}
@@ -176,7 +185,7 @@ func (s *service) listSlots(w http.ResponseWriter, r *http.Request) *problem {
 
 func (s *service) metrics(w http.ResponseWriter, _ *http.Request) *problem {
 	var text strings.Builder
-	s.scheduler.writeMetrics(&text)
+	writeMetrics(&text, s.scheduler.Metrics())
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; version=0.0.4")
 	h.Set("Process-Start-Time-Unix", fmt.Sprint(s.created))

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"onebit/engine/batch"
 	"onebit/engine/model"
 )
 
@@ -23,32 +24,26 @@ const (
 
 // settings says how one request is to be answered: everything but its prompt.
 type settings struct {
+	batch.Options
+	sampling model.SamplerConfig
+
 	stream          bool
 	includeUsage    bool
-	cachePrompt     bool
 	returnTokens    bool
-	returnProgress  bool
 	timingsPerToken bool
 	ignoreEOS       bool
-	logprobs        bool // whether log-probabilities are reported
-	topLogprobs     int  // how many alternatives with each token
-	maxTokens       int  // -1 is no limit but the context
-	choices         int
-	slot            int // -1 is any
-	stop            []string
+	choices         int           // answers to each prompt
 	ping            time.Duration // between comments on a silent stream; 0 is never
-	timeLimit       time.Duration // of generation, looked at on line ends; 0 is none
 	fields          []string      // of the native answer; empty is all
 	randomSeed      bool          // the seed was not given
-	sampling        model.SamplerConfig
-	shown           map[int32]bool // control tokens that are part of the text
-	bias            []model.Bias   // as the request gives it
-	reasoning       string         // the reasoning format asked for
+	bias            []model.Bias  // as the request gives it
+	reasoning       string        // the reasoning format asked for
 }
 
 func defaultSettings() settings {
 	return settings{
-		cachePrompt: true, maxTokens: -1, choices: 1, slot: -1, ping: defaultPing, reasoning: "deepseek",
+		Options: batch.Options{CachePrompt: true, MaxTokens: -1, Slot: -1},
+		choices: 1, ping: defaultPing, reasoning: "deepseek",
 		sampling: model.SamplerConfig{
 			Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05, RepeatPenalty: 1, PenaltyLastN: 64,
 		},
@@ -62,21 +57,21 @@ func readSettings(f *fields, voc *vocabulary) settings {
 	options := f.object("stream_options")
 	s.includeUsage = options.boolean("include_usage", false)
 	f.merge("stream_options", options)
-	s.cachePrompt = f.boolean("cache_prompt", true)
+	s.CachePrompt = f.boolean("cache_prompt", true)
 	s.returnTokens = f.boolean("return_tokens", false)
-	s.returnProgress = f.boolean("return_progress", false)
+	s.Progress = f.boolean("return_progress", false)
 	s.timingsPerToken = f.boolean("timings_per_token", false)
-	s.maxTokens = readMaxTokens(f)
+	s.MaxTokens = readMaxTokens(f)
 	s.choices = int(f.integer(f.first("n_cmpl", "n"), 1, 1, maxChoices))
-	s.slot = int(f.integer("id_slot", -1, -1, math.MaxInt32))
-	s.stop = readStop(f)
+	s.Slot = int(f.integer("id_slot", -1, -1, math.MaxInt32))
+	s.Stop = readStop(f)
 	if ping := f.integer("sse_ping_interval", int64(defaultPing/time.Second), -1, math.MaxInt32); ping > 0 {
 		s.ping = time.Duration(ping) * time.Second
 	} else {
 		s.ping = 0
 	}
 	if ms := f.integer("t_max_predict_ms", 0, -1, math.MaxInt32); ms > 0 {
-		s.timeLimit = time.Duration(ms) * time.Millisecond
+		s.TimeLimit = time.Duration(ms) * time.Millisecond
 	}
 	s.reasoning = readReasoningFormat(f)
 	readSampling(f, &s)

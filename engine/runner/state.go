@@ -4,41 +4,48 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"onebit/engine/batch"
 )
 
-// slotState is what the public may know of a slot.
-type slotState struct {
-	id       int
-	busy     bool
-	task     int       // the current or last task, 0 when there was none
-	settings *settings // of that task
-	tokens   int       // in the session
-	stats    timings
-	remain   int
-	newline  bool
+// timingsView is llama-server's "timings" object.
+type timingsView struct {
+	CacheN              int     `json:"cache_n"`
+	PromptN             int     `json:"prompt_n"`
+	PromptMS            float64 `json:"prompt_ms"`
+	PromptPerTokenMS    float64 `json:"prompt_per_token_ms"`
+	PromptPerSecond     float64 `json:"prompt_per_second"`
+	PredictedN          int     `json:"predicted_n"`
+	PredictedMS         float64 `json:"predicted_ms"`
+	PredictedPerTokenMS float64 `json:"predicted_per_token_ms"`
+	PredictedPerSecond  float64 `json:"predicted_per_second"`
+	// Cache says where the reused tokens came from: "live" is the slot's session.
+	Cache string `json:"cache,omitempty"`
 }
 
-// leave marks the slot idle.
-func (s *slotState) leave(tokens int) {
-	s.busy, s.tokens, s.stats, s.newline = false, tokens, timings{}, false
-	s.remain = -1
-}
-
-// publish makes a slot's state visible.
-func (s *scheduler) publish(sl *slot) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.states[sl.id] = slotState{
-		id: sl.id, busy: true, task: sl.task.id, settings: sl.task.settings, tokens: len(sl.tokens),
-		stats: sl.stats, remain: sl.remaining(), newline: sl.out.newline,
+// newTimingsView computes the rates. The first token comes with the prompt's
+// last pass, so generation counts one pass less than tokens.
+func newTimingsView(t batch.Timings) timingsView {
+	v := timingsView{
+		CacheN: t.Cached, PromptN: t.Prompt, PromptMS: milliseconds(t.PromptFor),
+		PredictedN: t.Predicted, PredictedMS: milliseconds(t.PredictFor),
 	}
+	v.PromptPerTokenMS, v.PromptPerSecond = rates(t.Prompt, t.PromptFor)
+	v.PredictedPerTokenMS, v.PredictedPerSecond = rates(max(0, t.Predicted-1), t.PredictFor)
+	if t.Cached > 0 {
+		v.Cache = "live"
+	}
+	return v
 }
 
-// count changes the metrics.
-func (s *scheduler) count(change func(*metrics)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	change(&s.metrics)
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// rates returns milliseconds a token and tokens a second, 0 where unknown.
+func rates(tokens int, d time.Duration) (perToken, perSecond float64) {
+	if tokens == 0 || d <= 0 {
+		return 0, 0
+	}
+	return milliseconds(d) / float64(tokens), float64(tokens) / d.Seconds()
 }
 
 // slotView is one entry of /slots.
@@ -62,23 +69,19 @@ type nextTokenRow struct {
 	Decoded      int  `json:"n_decoded"`
 }
 
-// view returns all slots and how many of them are idle. It never waits for the
-// model.
-func (s *scheduler) view() (slots []slotView, idle int) {
-	s.mu.Lock()
-	states := append([]slotState(nil), s.states...)
-	s.mu.Unlock()
+// slotViews returns all slots and how many of them are idle.
+func slotViews(states []batch.State, context int) (slots []slotView, idle int) {
 	for _, st := range states {
-		v := slotView{ID: st.id, Context: s.parts.Context, Processing: st.busy}
-		if !st.busy {
+		v := slotView{ID: st.ID, Context: context, Processing: st.Busy}
+		if !st.Busy {
 			idle++
 		}
-		if st.task != 0 {
-			params := st.settings.view(true)
-			v.Task, v.Params = &st.task, &params
-			v.PromptTokens, v.PromptProcessed, v.PromptCached = &st.tokens, &st.stats.prompt, &st.stats.cached
+		if set, ok := st.Tag.(*settings); ok {
+			params := set.view(true)
+			v.Task, v.Params = &st.Task, &params
+			v.PromptTokens, v.PromptProcessed, v.PromptCached = &st.Held, &st.Timings.Prompt, &st.Timings.Cached
 			v.NextToken = []nextTokenRow{{
-				HasNextToken: st.busy, HasNewLine: st.newline, Remain: st.remain, Decoded: st.stats.predicted,
+				HasNextToken: st.Busy, HasNewLine: st.Newline, Remain: st.Remain, Decoded: st.Timings.Predicted,
 			}}
 		}
 		slots = append(slots, v)
@@ -86,79 +89,21 @@ func (s *scheduler) view() (slots []slotView, idle int) {
 	return slots, idle
 }
 
-// rate counts tokens, the passes they took, and the time.
-type rate struct {
-	steps uint64
-	spent time.Duration
-}
-
-func (r *rate) add(steps int, spent time.Duration) {
-	r.steps += uint64(steps)
-	r.spent += spent
-}
-
-// perSecond returns passes a second, 0 while there were none.
-func (r rate) perSecond() float64 {
-	if r.spent <= 0 {
-		return 0
-	}
-	return float64(r.steps) / r.spent.Seconds()
-}
-
-// metrics counts since the start, but for the two recent rates, which count
-// since they were last read.
-type metrics struct {
-	prompt, predicted        uint64 // tokens
-	cached                   uint64 // prompt tokens that were not processed again
-	promptFor, predictFor    time.Duration
-	recentPrompt, recentNext rate
-	passes                   uint64
-	busy                     uint64 // slots taking part, summed over passes
-	longest                  int    // tokens in the fullest session seen
-}
-
-// pass counts one forward pass.
-func (m *metrics) pass(slots, prompt int, took time.Duration) {
-	m.passes++
-	m.busy += uint64(slots)
-	m.prompt += uint64(prompt)
-}
-
-// task counts a task that leaves its slot with some tokens in the session.
-func (m *metrics) task(t timings, tokens int) {
-	m.promptFor += t.promptFor
-	m.recentPrompt.add(t.prompt, t.promptFor)
-	m.predictFor += t.predictFor
-	m.recentNext.add(max(0, t.predicted-1), t.predictFor)
-	m.longest = max(m.longest, tokens)
-}
-
-// writeMetrics writes Prometheus' text form under llama-server's names, and
-// begins the recent rates anew.
-func (s *scheduler) writeMetrics(w io.Writer) {
-	s.mu.Lock()
-	m, deferred, busy := s.metrics, len(s.queue), 0
-	for _, st := range s.states {
-		if st.busy {
-			busy++
-		}
-	}
-	s.metrics.recentPrompt, s.metrics.recentNext = rate{}, rate{}
-	s.mu.Unlock()
-
+// writeMetrics writes Prometheus' text form under llama-server's names.
+func writeMetrics(w io.Writer, m batch.Metrics) {
 	row := func(kind, name, help string, value float64) {
 		fmt.Fprintf(w, "# HELP llamacpp:%s %s\n# TYPE llamacpp:%s %s\nllamacpp:%s %v\n", name, help, name, kind, name, value)
 	}
-	row("counter", "prompt_tokens_total", "Prompt tokens processed, without cached ones", float64(m.prompt))
-	row("counter", "prompt_tokens_cached_total", "Prompt tokens reused from a slot", float64(m.cached))
-	row("counter", "prompt_seconds_total", "Time spent on prompts", m.promptFor.Seconds())
-	row("counter", "tokens_predicted_total", "Tokens generated", float64(m.predicted))
-	row("counter", "tokens_predicted_seconds_total", "Time spent on generating", m.predictFor.Seconds())
-	row("counter", "n_decode_total", "Forward passes", float64(m.passes))
-	row("counter", "n_tokens_max", "Most tokens seen in one slot", float64(m.longest))
-	row("gauge", "prompt_tokens_seconds", "Prompt tokens a second since the last reading", m.recentPrompt.perSecond())
-	row("gauge", "predicted_tokens_seconds", "Generated tokens a second since the last reading", m.recentNext.perSecond())
-	row("gauge", "requests_processing", "Requests in slots", float64(busy))
-	row("gauge", "requests_deferred", "Requests waiting for a slot", float64(deferred))
-	row("gauge", "n_busy_slots_per_decode", "Slots taking part in a forward pass, on average", float64(m.busy)/float64(max(1, m.passes)))
+	row("counter", "prompt_tokens_total", "Prompt tokens processed, without cached ones", float64(m.Prompt))
+	row("counter", "prompt_tokens_cached_total", "Prompt tokens reused from a slot", float64(m.Cached))
+	row("counter", "prompt_seconds_total", "Time spent on prompts", m.PromptFor.Seconds())
+	row("counter", "tokens_predicted_total", "Tokens generated", float64(m.Predicted))
+	row("counter", "tokens_predicted_seconds_total", "Time spent on generating", m.PredictFor.Seconds())
+	row("counter", "n_decode_total", "Forward passes", float64(m.Passes))
+	row("counter", "n_tokens_max", "Most tokens seen in one slot", float64(m.Longest))
+	row("gauge", "prompt_tokens_seconds", "Prompt tokens a second since the last reading", m.RecentPrompts.PerSecond())
+	row("gauge", "predicted_tokens_seconds", "Generated tokens a second since the last reading", m.RecentPredictions.PerSecond())
+	row("gauge", "requests_processing", "Requests in slots", float64(m.Busy))
+	row("gauge", "requests_deferred", "Requests waiting for a slot", float64(m.Queued))
+	row("gauge", "n_busy_slots_per_decode", "Slots taking part in a forward pass, on average", float64(m.Taking)/float64(max(1, m.Passes)))
 }

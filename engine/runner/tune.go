@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"onebit/engine/batch"
 	"onebit/engine/gguf"
 )
 
@@ -26,7 +27,7 @@ type Threads struct {
 
 // tunable is an engine whose workers can be counted out anew.
 type tunable interface {
-	Engine
+	batch.Engine
 	SetThreads(decode, prefill int)
 	Threads() (decode, prefill int)
 }
@@ -123,10 +124,10 @@ func measure(ctx context.Context, e tunable, most Threads) (Threads, error) {
 
 // fastest times one pass over some tokens and keeps the least time seen with n
 // workers.
-func fastest(ctx context.Context, e Engine, session Session, least map[int]time.Duration, n, tokens int) error {
+func fastest(ctx context.Context, e batch.Engine, session batch.Session, least map[int]time.Duration, n, tokens int) error {
 	session.Truncate(0)
 	begun := time.Now()
-	if err := e.Eval(ctx, []Step{{Session: session, Tokens: make([]int32, tokens), Logits: true}}); err != nil {
+	if err := e.Eval(ctx, []batch.Step{{Session: session, Tokens: make([]int32, tokens), Logits: true}}); err != nil {
 		return err
 	}
 	took := max(1, time.Since(begun))

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"onebit/engine/batch"
 	"onebit/engine/runner"
 )
 
@@ -30,7 +31,7 @@ func (e *timed) SetThreads(decode, prefill int) {
 	}
 }
 
-func (e *timed) Eval(ctx context.Context, steps []runner.Step) error {
+func (e *timed) Eval(ctx context.Context, steps []batch.Step) error {
 	e.passes++
 	n := len(steps[0].Tokens)
 	workers := e.prefill

@@ -53,8 +53,8 @@ func (s *settings) view(public bool) settingsView {
 		TopK: p.TopK, TopP: p.TopP, MinP: p.MinP, TopNSigma: -1, XTCThreshold: 0.1, TypicalP: 1,
 		RepeatLastN: p.PenaltyLastN, RepeatPenalty: p.RepeatPenalty,
 		PresencePenalty: p.PresencePenalty, FrequencyPenalty: p.FrequencyPenalty,
-		MaxTokens: s.maxTokens, NPredict: s.maxTokens,
-		IgnoreEOS: s.ignoreEOS, Stream: s.stream, NProbs: s.topLogprobs,
+		MaxTokens: s.MaxTokens, NPredict: s.MaxTokens,
+		IgnoreEOS: s.ignoreEOS, Stream: s.stream, NProbs: s.TopLogprobs,
 		ReasoningFormat: s.reasoning,
 		Samplers:        []string{"penalties", "top_k", "top_p", "min_p", "temperature"},
 		TimingsPerToken: s.timingsPerToken, Lora: []string{},
@@ -66,7 +66,7 @@ func (s *settings) view(public bool) settingsView {
 		return v
 	}
 	v.Grammar = new(string)
-	v.Stop, v.LogitBias = append([]string{}, s.stop...), []biasView{}
+	v.Stop, v.LogitBias = append([]string{}, s.Stop...), []biasView{}
 	for _, b := range s.bias {
 		row := biasView{Token: b.ID}
 		if b.Bias > never() {

@@ -1,4 +1,4 @@
-package runner
+package batch
 
 import (
 	"strings"
@@ -12,29 +12,21 @@ type output struct {
 	stops   []string
 	partial []byte  // the bytes of a character not yet complete
 	held    string  // text that may become a stop string
-	waiting []piece // tokens whose text has not all been released
+	waiting []Piece // tokens whose text has not all been released
 	pushed  int     // bytes of text made so far
 	sent    int     // bytes of text released so far
 	newline bool    // whether a line end was released
 }
 
-// piece is one token of an answer.
-type piece struct {
-	id         int32
-	bytes      []byte // as the vocabulary has them
-	prob       *tokenProb
-	start, end int // where its text lies; end is -1 until its last character is complete
-}
-
 // push adds a token. It returns the text that may go out with it and the tokens
 // wholly inside the text released so far. stop is the stop string that was met:
 // then the text before it is all that is left of the answer.
-func (o *output) push(p piece) (text string, ready []piece, stop string) {
-	o.partial = append(o.partial, p.bytes...)
+func (o *output) push(p Piece) (text string, ready []Piece, stop string) {
+	o.partial = append(o.partial, p.Bytes...)
 	whole := completePrefix(o.partial)
 	added := strings.ToValidUTF8(string(o.partial[:whole]), "\uFFFD")
 	o.partial = o.partial[:copy(o.partial, o.partial[whole:])]
-	p.start, p.end = o.pushed, -1
+	p.Start, p.end = o.pushed, -1
 	o.pushed += len(added)
 	o.waiting = append(o.waiting, p)
 	if len(o.partial) == 0 {
@@ -76,7 +68,7 @@ func (o *output) release(added int) (text, stop string) {
 
 // flush ends the answer and returns all that was held back. An incomplete
 // character becomes the replacement character.
-func (o *output) flush() (text string, ready []piece) {
+func (o *output) flush() (text string, ready []Piece) {
 	text = o.held
 	if len(o.partial) > 0 {
 		text += "\uFFFD"
@@ -89,7 +81,7 @@ func (o *output) flush() (text string, ready []piece) {
 }
 
 // take removes and returns the waiting tokens that end at or before n.
-func (o *output) take(n int) []piece {
+func (o *output) take(n int) []Piece {
 	i := 0
 	for i < len(o.waiting) && o.waiting[i].end >= 0 && o.waiting[i].end <= n {
 		i++
@@ -100,9 +92,9 @@ func (o *output) take(n int) []piece {
 }
 
 // takeBefore removes all waiting tokens and returns those that begin before n.
-func (o *output) takeBefore(n int) []piece {
+func (o *output) takeBefore(n int) []Piece {
 	i := 0
-	for i < len(o.waiting) && o.waiting[i].start < n {
+	for i < len(o.waiting) && o.waiting[i].Start < n {
 		i++
 	}
 	ready := o.waiting[:i:i]

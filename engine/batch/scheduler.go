@@ -1,4 +1,4 @@
-package runner
+package batch
 
 import (
 	"context"
@@ -8,13 +8,23 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"onebit/engine/model"
 )
 
-// scheduler owns the model. Its goroutine turns the tasks of all slots into one
-// forward pass after another; everyone else only queues tasks and reads counts.
-type scheduler struct {
-	parts *Parts
-	log   *slog.Logger
+// Config is what a scheduler works with.
+type Config struct {
+	Engine     Engine
+	Vocabulary Vocabulary
+	NewSampler func(model.SamplerConfig) *model.Sampler
+	Slots      int // how many tasks run at once, at least 1
+	Context    int // tokens that each slot holds
+	Log        *slog.Logger
+}
+
+// Scheduler turns the tasks of all slots into one forward pass after another.
+type Scheduler struct {
+	cfg   Config
 	slots []*slot
 	pace  pace
 	uses  int // counts takings of slots, to find the least recently used
@@ -24,11 +34,11 @@ type scheduler struct {
 	wake chan struct{} // holds a token when the queue changed
 
 	mu      sync.Mutex // guards what follows; never held over a forward pass
-	queue   []*task
+	queue   []*Task
 	closed  bool
 	lastID  int
-	states  []slotState
-	metrics metrics
+	states  []State
+	metrics Metrics
 }
 
 // plan says which slot a step of the pass belongs to.
@@ -37,22 +47,26 @@ type plan struct {
 	prompt bool // the step processes prompt
 }
 
-func newScheduler(parts *Parts, log *slog.Logger) *scheduler {
-	s := &scheduler{parts: parts, log: log, wake: make(chan struct{}, 1)}
-	for i := range parts.Slots {
+// ErrStopped is returned for tasks that the end of Run leaves undone.
+var ErrStopped = errors.New("the scheduler has stopped")
+
+// New returns a scheduler with idle slots. Run makes it work.
+func New(cfg Config) *Scheduler {
+	s := &Scheduler{cfg: cfg, wake: make(chan struct{}, 1)}
+	for i := range cfg.Slots {
 		s.slots = append(s.slots, &slot{id: i})
-		s.states = append(s.states, slotState{id: i})
+		s.states = append(s.states, State{ID: i})
 	}
 	return s
 }
 
-// submit queues the tasks of one request, in order. It fails only once the
-// scheduler has stopped.
-func (s *scheduler) submit(tasks ...*task) *problem {
+// Submit queues tasks in order. Their events come to their mailboxes. It fails
+// only once Run has ended, with ErrStopped.
+func (s *Scheduler) Submit(tasks ...*Task) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return stopping()
+		return ErrStopped
 	}
 	for _, t := range tasks {
 		s.lastID++
@@ -66,8 +80,8 @@ func (s *scheduler) submit(tasks ...*task) *problem {
 	return nil
 }
 
-// run works until ctx is done, then ends all tasks.
-func (s *scheduler) run(ctx context.Context) {
+// Run works until ctx is done, then ends all tasks.
+func (s *Scheduler) Run(ctx context.Context) {
 	defer s.stop()
 	for ctx.Err() == nil {
 		s.dropCancelled()
@@ -84,27 +98,27 @@ func (s *scheduler) run(ctx context.Context) {
 }
 
 // stop ends every task and closes the sessions.
-func (s *scheduler) stop() {
+func (s *Scheduler) stop() {
 	s.mu.Lock()
 	queue := s.queue
 	s.queue, s.closed = nil, true
 	s.mu.Unlock()
 	for _, t := range queue {
-		t.box.post(event{kind: eventFailed, index: t.index, problem: stopping()})
+		t.Box.post(Event{Kind: Failed, Index: t.Index, Err: ErrStopped})
 	}
 	for _, sl := range s.slots {
 		if sl.task != nil {
-			s.fail(sl, stopping())
+			s.fail(sl, ErrStopped)
 		}
 		s.reset(sl)
 	}
 }
 
 // dropCancelled forgets the tasks whose clients have gone.
-func (s *scheduler) dropCancelled() {
+func (s *Scheduler) dropCancelled() {
 	for _, sl := range s.slots {
 		if sl.task != nil && sl.task.cancelled() {
-			s.log.Debug("cancelled", "task", sl.task.id, "slot", sl.id, "tokens", sl.stats.predicted)
+			s.cfg.Log.Debug("cancelled", "task", sl.task.id, "slot", sl.id, "tokens", sl.stats.Predicted)
 			s.leave(sl)
 		}
 	}
@@ -122,7 +136,7 @@ func (s *scheduler) dropCancelled() {
 
 // admit gives queued tasks to idle slots, first come first served. A task that
 // wants a busy slot waits without holding up those behind it.
-func (s *scheduler) admit() {
+func (s *Scheduler) admit() {
 	for {
 		t, sl := s.nextAdmission()
 		if t == nil {
@@ -133,7 +147,7 @@ func (s *scheduler) admit() {
 }
 
 // nextAdmission takes the first task that some idle slot can have.
-func (s *scheduler) nextAdmission() (*task, *slot) {
+func (s *Scheduler) nextAdmission() (*Task, *slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, t := range s.queue {
@@ -155,21 +169,21 @@ const (
 // choose returns the idle slot for a task: the one it names, else the one with
 // the longest beginning in common, else the least recently used. A slot that
 // would lose most of another conversation does not count as common.
-func (s *scheduler) choose(t *task) *slot {
+func (s *Scheduler) choose(t *Task) *slot {
 	var best, oldest *slot
 	longest := 0
 	for _, sl := range s.slots {
-		if sl.task != nil || t.settings.slot >= 0 && t.settings.slot != sl.id {
+		if sl.task != nil || t.Options.Slot >= 0 && t.Options.Slot != sl.id {
 			continue
 		}
 		if oldest == nil || sl.usedAt < oldest.usedAt {
 			oldest = sl
 		}
-		if !t.settings.cachePrompt {
+		if !t.Options.CachePrompt {
 			continue
 		}
-		n := sl.common(t.prompt)
-		if n > longest && float64(n) > shareOfPrompt*float64(len(t.prompt)) &&
+		n := sl.common(t.Prompt)
+		if n > longest && float64(n) > shareOfPrompt*float64(len(t.Prompt)) &&
 			float64(n) >= shareOfSlot*float64(min(sl.promptAt, len(sl.tokens))) {
 			best, longest = sl, n
 		}
@@ -181,38 +195,38 @@ func (s *scheduler) choose(t *task) *slot {
 }
 
 // begin starts a task in a slot.
-func (s *scheduler) begin(sl *slot, t *task) {
+func (s *Scheduler) begin(sl *slot, t *Task) {
 	now := time.Now()
 	s.uses++
 	sl.usedAt = s.uses
-	if p := s.prepare(sl, t, now); p != nil {
-		t.box.post(event{kind: eventFailed, index: t.index, problem: p})
+	if err := s.prepare(sl, t, now); err != nil {
+		t.Box.post(Event{Kind: Failed, Index: t.Index, Err: err})
 		return
 	}
 	s.publish(sl)
-	s.count(func(m *metrics) { m.cached += uint64(sl.stats.cached) })
-	t.box.post(event{kind: eventStarted, index: t.index, state: sl.snapshot(now)})
-	if len(t.prompt) == 0 {
-		s.finish(sl, result{stop: stopNone})
+	s.count(func(m *Metrics) { m.Cached += uint64(sl.stats.Cached) })
+	t.Box.post(Event{Kind: Started, Index: t.Index, State: sl.snapshot(now)})
+	if len(t.Prompt) == 0 {
+		s.finish(sl, Result{Stop: StopNone})
 	}
 }
 
-// prepare gives the slot what the task needs. On a problem the slot stays idle.
-func (s *scheduler) prepare(sl *slot, t *task, now time.Time) *problem {
+// prepare gives the slot what the task needs. After an error the slot stays idle.
+func (s *Scheduler) prepare(sl *slot, t *Task, now time.Time) error {
 	if sl.session == nil {
-		session, err := s.parts.Engine.NewSession()
+		session, err := s.cfg.Engine.NewSession()
 		if err != nil {
-			return broken(fmt.Errorf("making a session: %w", err))
+			return fmt.Errorf("making a session: %w", err)
 		}
 		sl.session = session
 	}
-	sl.begin(t, s.parts.NewSampler(t.sampling), now)
+	sl.begin(t, s.cfg.NewSampler(t.Sampling), now)
 	return nil
 }
 
 // plan fills steps with the next pass: a token of each slot that generates, and
 // as much prompt as the pace allows, shared evenly among those that have some.
-func (s *scheduler) plan() {
+func (s *Scheduler) plan() {
 	s.steps, s.plans = s.steps[:0], s.plans[:0]
 	waiting := 0
 	for _, sl := range s.slots {
@@ -250,7 +264,7 @@ func portion(pending, share int) int {
 }
 
 // byArrival returns the slots with prompt to process, oldest task first.
-func (s *scheduler) byArrival() []*slot {
+func (s *Scheduler) byArrival() []*slot {
 	var list []*slot
 	for _, sl := range s.slots {
 		if !sl.prefilling() {
@@ -267,33 +281,36 @@ func (s *scheduler) byArrival() []*slot {
 
 // add appends a step over the slot's next n tokens. Logits are wanted when these
 // are the last ones, unless no token is to follow.
-func (s *scheduler) add(sl *slot, n int) {
-	last := n == len(sl.pending) && sl.task.settings.maxTokens != 0
+func (s *Scheduler) add(sl *slot, n int) {
+	last := n == len(sl.pending) && sl.task.Options.MaxTokens != 0
 	s.steps = append(s.steps, Step{Session: sl.session, Tokens: sl.pending[:n], Logits: last})
 	s.plans = append(s.plans, plan{slot: sl, prompt: sl.prefilling()})
 }
 
 // pass runs the planned forward pass and deals out its results.
-func (s *scheduler) pass(ctx context.Context) {
+func (s *Scheduler) pass(ctx context.Context) {
 	begun := time.Now()
-	err := s.parts.Engine.Eval(ctx, s.steps)
+	err := s.cfg.Engine.Eval(ctx, s.steps)
 	now := time.Now()
 	if err != nil && ctx.Err() != nil {
 		return // the scheduler is being stopped
 	}
 	if err != nil {
-		s.log.Warn("a forward pass failed", "steps", len(s.steps), "error", err)
+		s.cfg.Log.Warn("a forward pass failed", "steps", len(s.steps), "error", err)
 		s.isolate(ctx)
 		return
 	}
-	prompt := 0
+	prompt, all := 0, 0
 	for i, p := range s.plans {
+		all += len(s.steps[i].Tokens)
 		if p.prompt {
 			prompt += len(s.steps[i].Tokens)
 		}
 	}
-	s.pace.note(prompt, now.Sub(begun))
-	s.count(func(m *metrics) { m.pass(len(s.steps), prompt, now.Sub(begun)) })
+	if prompt > 0 {
+		s.pace.note(all, now.Sub(begun))
+	}
+	s.count(func(m *Metrics) { m.pass(len(s.steps), prompt) })
 	for i := range s.steps {
 		s.collect(s.plans[i].slot, &s.steps[i])
 	}
@@ -301,12 +318,16 @@ func (s *scheduler) pass(ctx context.Context) {
 
 // isolate runs the steps of a failed pass one by one, so that only the task at
 // fault is lost.
-func (s *scheduler) isolate(ctx context.Context) {
+func (s *Scheduler) isolate(ctx context.Context) {
 	for i := range s.steps {
 		sl := s.plans[i].slot
 		sl.session.Truncate(len(sl.tokens))
-		if err := s.parts.Engine.Eval(ctx, s.steps[i:i+1]); err != nil {
-			s.fail(sl, broken(fmt.Errorf("running the model: %w", err)))
+		err := s.cfg.Engine.Eval(ctx, s.steps[i:i+1])
+		if err != nil && ctx.Err() != nil {
+			return // the scheduler is being stopped
+		}
+		if err != nil {
+			s.fail(sl, fmt.Errorf("running the model: %w", err))
 			s.reset(sl)
 			continue
 		}
@@ -315,7 +336,7 @@ func (s *scheduler) isolate(ctx context.Context) {
 }
 
 // reset drops a slot's session and what it held.
-func (s *scheduler) reset(sl *slot) {
+func (s *Scheduler) reset(sl *slot) {
 	if sl.session != nil {
 		sl.session.Close()
 	}
@@ -326,21 +347,21 @@ func (s *scheduler) reset(sl *slot) {
 var errNoLogits = errors.New("the model gave no logits")
 
 // collect takes the result of a slot's step.
-func (s *scheduler) collect(sl *slot, step *Step) {
+func (s *Scheduler) collect(sl *slot, step *Step) {
 	prompt := sl.prefilling()
 	sl.advance(len(step.Tokens))
 	now := time.Now()
-	if prompt && sl.task.settings.returnProgress {
-		sl.task.box.post(event{kind: eventProgress, index: sl.task.index, state: sl.snapshot(now)})
+	if prompt && sl.task.Options.Progress {
+		sl.task.Box.post(Event{Kind: Progress, Index: sl.task.Index, State: sl.snapshot(now)})
 	}
 	switch {
 	case !step.Logits && len(sl.pending) > 0:
 		s.publish(sl)
 	case !step.Logits: // the prompt alone was wanted
-		sl.stats.promptFor = now.Sub(sl.started)
-		s.finish(sl, result{stop: stopLimit})
+		sl.stats.PromptFor = now.Sub(sl.started)
+		s.finish(sl, Result{Stop: StopLimit})
 	case len(step.Out) == 0:
-		s.fail(sl, broken(errNoLogits))
+		s.fail(sl, errNoLogits)
 	default:
 		s.emit(sl, step.Out, prompt)
 	}
@@ -348,73 +369,74 @@ func (s *scheduler) collect(sl *slot, step *Step) {
 
 // emit samples a token, sends what it makes certain, and ends the task when it
 // is the last one.
-func (s *scheduler) emit(sl *slot, logits []float32, first bool) {
-	t, tok := sl.task, s.parts.Tokenizer
-	p := sl.sample(logits, tok)
+func (s *Scheduler) emit(sl *slot, logits []float32, first bool) {
+	t := sl.task
+	p := sl.sample(logits, s.cfg.Vocabulary)
 	now := time.Now()
-	sl.stats.predicted++
-	s.count(func(m *metrics) { m.predicted++ })
+	sl.stats.Predicted++
+	s.count(func(m *Metrics) { m.Predicted++ })
 	if first {
 		sl.prompted = now
-		sl.stats.promptFor = now.Sub(sl.started)
+		sl.stats.PromptFor = now.Sub(sl.started)
 	}
-	sl.stats.predictFor = now.Sub(sl.prompted)
+	sl.stats.PredictFor = now.Sub(sl.prompted)
 	text, pieces, word := sl.out.push(p)
-	r, ended := s.ended(sl, p.id, word, strings.Contains(text, "\n"))
+	r, ended := s.ended(sl, p.ID, word, strings.Contains(text, "\n"))
 	if ended && word == "" {
 		rest, more := sl.out.flush()
 		text, pieces = text+rest, append(pieces, more...)
 	}
 	if text != "" || len(pieces) > 0 {
-		t.box.post(event{kind: eventText, index: t.index, text: text, pieces: pieces, state: sl.snapshot(now)})
+		t.Box.post(Event{Kind: Text, Index: t.Index, Text: text, Pieces: pieces, State: sl.snapshot(now)})
 	}
 	if ended {
 		s.finish(sl, r)
 		return
 	}
-	sl.pending = append(sl.pending[:0:0], p.id)
+	sl.follow(p.ID)
 	s.publish(sl)
 }
 
 // ended decides whether the token just sampled is the last. newline says that
 // its text has a line end: the time limit acts only there.
-func (s *scheduler) ended(sl *slot, id int32, word string, newline bool) (result, bool) {
-	r := result{stopText: word}
-	limit := sl.task.settings.timeLimit
+func (s *Scheduler) ended(sl *slot, id int32, word string, newline bool) (Result, bool) {
+	r := Result{StopText: word}
+	limit := sl.task.Options.TimeLimit
 	switch {
 	case word != "":
-		r.stop = stopWord
-	case s.parts.Tokenizer.IsEOG(id):
-		r.stop = stopEOS
-	case len(sl.tokens)+1 >= s.parts.Context:
-		r.stop, r.truncated = stopLimit, true
-	case sl.remaining() == 0, limit > 0 && newline && sl.stats.predictFor > limit:
-		r.stop = stopLimit
+		r.Stop = StopWord
+	case s.cfg.Vocabulary.IsEOG(id):
+		r.Stop = StopEOS
+	case len(sl.tokens)+1 >= s.cfg.Context:
+		r.Stop, r.Truncated = StopLimit, true
+	case sl.remaining() == 0, limit > 0 && newline && sl.stats.PredictFor > limit:
+		r.Stop = StopLimit
 	default:
-		return result{}, false
+		return Result{}, false
 	}
 	return r, true
 }
 
 // finish reports a complete answer and frees the slot.
-func (s *scheduler) finish(sl *slot, r result) {
+func (s *Scheduler) finish(sl *slot, r Result) {
 	t := sl.task
-	r.newline, r.cached = sl.out.newline, len(sl.tokens)
-	t.box.post(event{kind: eventDone, index: t.index, state: sl.snapshot(time.Now()), result: &r})
+	r.Newline, r.Held = sl.out.newline, len(sl.tokens)
+	t.Box.post(Event{Kind: Done, Index: t.Index, State: sl.snapshot(time.Now()), Result: &r})
 	s.leave(sl)
 }
 
-// fail reports a problem and frees the slot.
-func (s *scheduler) fail(sl *slot, p *problem) {
-	sl.task.box.post(event{kind: eventFailed, index: sl.task.index, problem: p})
+// fail reports an error and frees the slot.
+func (s *Scheduler) fail(sl *slot, err error) {
+	sl.task.Box.post(Event{Kind: Failed, Index: sl.task.Index, Err: err})
 	s.leave(sl)
 }
 
 // leave makes a slot idle.
-func (s *scheduler) leave(sl *slot) {
-	s.count(func(m *metrics) { m.task(sl.stats, len(sl.tokens)) })
+func (s *Scheduler) leave(sl *slot) {
 	s.mu.Lock()
-	s.states[sl.id].leave(len(sl.tokens))
+	s.metrics.task(sl.stats, len(sl.tokens))
+	st := &s.states[sl.id]
+	*st = State{ID: st.ID, Task: st.Task, Tag: st.Tag, Held: len(sl.tokens), Remain: -1}
 	s.mu.Unlock()
 	sl.end()
 }

@@ -1,4 +1,4 @@
-package runner
+package batch
 
 import "time"
 
@@ -7,7 +7,7 @@ import "time"
 const (
 	passAlone    = 400 * time.Millisecond
 	passShared   = 100 * time.Millisecond
-	passFirst    = 64  // tokens of prompt, while the speed is unknown
+	passFirst    = 64  // of prompt in one pass, while the speed is unknown
 	passLeast    = 24  // of prompt in one pass
 	passMost     = 256 // tokens that the model takes in one go
 	passTile     = 12  // kernels like multiples of it
@@ -29,11 +29,11 @@ func (p *pace) budget(decoding int) int {
 	if decoding > 0 {
 		limit = passShared
 	}
-	n := min(int(limit/p.perToken), passMost-decoding)
+	n := min(int(limit/p.perToken), passMost) - decoding
 	return max(passLeast, n-n%passTile)
 }
 
-// note records a pass over prompt tokens.
+// note records a pass with a good part of prompt.
 func (p *pace) note(tokens int, took time.Duration) {
 	if tokens < passMeasured {
 		return

@@ -1,4 +1,4 @@
-package runner
+package batch
 
 import (
 	"slices"
@@ -16,17 +16,18 @@ type slot struct {
 	promptAt int     // how many of tokens were the last task's prompt
 	usedAt   int     // order of last use, 0 is never
 
-	task     *task // nil when idle
-	pending  []int32
+	task     *Task    // nil when idle
+	pending  []int32  // tokens to be evaluated next
+	last     [1]int32 // what pending holds while tokens are generated
 	sampler  *model.Sampler
 	out      output
 	started  time.Time
 	prompted time.Time // when the first token came
-	stats    timings
+	stats    Timings
 }
 
 // prefilling reports whether a part of the prompt is still to be processed.
-func (s *slot) prefilling() bool { return s.task != nil && s.stats.predicted == 0 }
+func (s *slot) prefilling() bool { return s.task != nil && s.stats.Predicted == 0 }
 
 // common returns how many tokens of prompt the session already holds.
 func (s *slot) common(prompt []int32) int {
@@ -41,18 +42,18 @@ func (s *slot) common(prompt []int32) int {
 
 // begin takes a task. Of its prompt at least the last token is processed again,
 // since the next token's logits come from it.
-func (s *slot) begin(t *task, sampler *model.Sampler, now time.Time) {
+func (s *slot) begin(t *Task, sampler *model.Sampler, now time.Time) {
 	keep := 0
-	if t.settings.cachePrompt {
-		keep = max(0, min(s.common(t.prompt), len(t.prompt)-1))
+	if t.Options.CachePrompt {
+		keep = max(0, min(s.common(t.Prompt), len(t.Prompt)-1))
 	}
 	s.session.Truncate(keep)
 	s.tokens = s.tokens[:keep]
-	s.promptAt = len(t.prompt)
-	s.task, s.sampler, s.pending = t, sampler, t.prompt[keep:]
-	s.out = output{stops: t.settings.stop}
+	s.promptAt = len(t.Prompt)
+	s.task, s.sampler, s.pending = t, sampler, t.Prompt[keep:]
+	s.out = output{stops: t.Options.Stop}
 	s.started, s.prompted = now, time.Time{}
-	s.stats = timings{cached: keep}
+	s.stats = Timings{Cached: keep}
 }
 
 // end makes the slot idle. Its tokens stay for a later prompt to reuse.
@@ -62,41 +63,46 @@ func (s *slot) end() {
 }
 
 // snapshot describes the task's state.
-func (s *slot) snapshot(now time.Time) snapshot {
-	return snapshot{
-		slot: s.id, prompt: len(s.task.prompt), processed: len(s.tokens),
-		predicted: s.stats.predicted, elapsed: now.Sub(s.started), timings: s.stats,
+func (s *slot) snapshot(now time.Time) Snapshot {
+	return Snapshot{
+		Slot: s.id, Prompt: len(s.task.Prompt), Processed: len(s.tokens), Elapsed: now.Sub(s.started), Timings: s.stats,
 	}
 }
 
 // advance notes that n of the pending tokens are now in the session.
 func (s *slot) advance(n int) {
 	if s.prefilling() {
-		s.stats.prompt += n
+		s.stats.Prompt += n
 	}
 	s.tokens = append(s.tokens, s.pending[:n]...)
 	s.pending = s.pending[n:]
 }
 
+// follow makes a sampled token the next to be evaluated.
+func (s *slot) follow(id int32) {
+	s.last[0] = id
+	s.pending = s.last[:]
+}
+
 // remaining returns how many tokens the task may still make; -1 is no limit.
 func (s *slot) remaining() int {
-	if s.task.settings.maxTokens < 0 {
+	if s.task.Options.MaxTokens < 0 {
 		return -1
 	}
-	return s.task.settings.maxTokens - s.stats.predicted
+	return s.task.Options.MaxTokens - s.stats.Predicted
 }
 
 // sample picks the next token from logits, which it may change.
-func (s *slot) sample(logits []float32, tok Tokenizer) piece {
-	set := s.task.settings
-	if !set.logprobs {
+func (s *slot) sample(logits []float32, v Vocabulary) Piece {
+	set := s.task.Options
+	if !set.Logprobs {
 		id := s.sampler.Sample(logits, s.tokens)
-		return piece{id: id, bytes: tok.Piece(id, set.shown[id])}
+		return Piece{ID: id, Bytes: v.Piece(id, set.Shown[id])}
 	}
 	before := slices.Clone(logits)
 	id := s.sampler.Sample(logits, s.tokens)
-	return piece{
-		id: id, bytes: tok.Piece(id, set.shown[id]),
-		prob: newTokenProb(s.sampler.LogProbs(before, id, set.topLogprobs)),
+	return Piece{
+		ID: id, Bytes: v.Piece(id, set.Shown[id]),
+		Prob: newProb(s.sampler.LogProbs(before, id, set.TopLogprobs)),
 	}
 }

@@ -27,7 +27,8 @@ const (
 	actWords = actQuants + 8 // words per token and block
 )
 
-// tile is one part of a batch: n tokens beginning with from.
+// tile is one part of a batch: n rows beginning with from. Rows are tokens, or
+// parts of tokens after Split; then every tile has both parts of its tokens.
 type tile struct{ from, n int }
 
 // fullTile is the largest tile of the level.
@@ -58,7 +59,7 @@ func firstTile(left int) int {
 // Tiles returns the number of tiles into which a batch of tokens is cut.
 func (k *Kernels) Tiles(tokens int) int {
 	full := k.fullTile()
-	n, left := tokens/full, tokens%full
+	n, left := tokens*k.parts/full, tokens*k.parts%full
 	switch {
 	case left == 0:
 		return n
@@ -71,7 +72,7 @@ func (k *Kernels) Tiles(tokens int) int {
 // tile returns tile i of a batch. The plan depends on the number of tokens alone.
 func (k *Kernels) tile(tokens, i int) tile {
 	full := k.fullTile()
-	n, left := tokens/full, tokens%full
+	n, left := tokens*k.parts/full, tokens*k.parts%full
 	first := firstTile(left)
 	switch i - n {
 	case 0:
@@ -85,7 +86,7 @@ func (k *Kernels) tile(tokens, i int) tile {
 // TileSpan returns the tokens of tile i of a batch: from..to-1.
 func (k *Kernels) TileSpan(tokens, i int) (from, to int) {
 	t := k.tile(tokens, i)
-	return t.from, t.from + t.n
+	return t.from / k.parts, (t.from + t.n) / k.parts
 }
 
 // ActivationBytes returns the size of the packed activations of a batch. It is
@@ -94,7 +95,7 @@ func (k *Kernels) ActivationBytes(t Type, tokens, cols int) int {
 	if t.isFloat() {
 		return 0
 	}
-	return tokens * cols / 32 * actWords * 4
+	return tokens * k.parts * cols / 32 * actWords * 4
 }
 
 // PackActivations quantises the tokens of one tile of the plan and interleaves
@@ -105,7 +106,11 @@ func (k *Kernels) PackActivations(dst []byte, x []float32, stride, tokens, cols,
 	t := k.tile(tokens, index)
 	perToken := cols / 32 * actWords * 4
 	dst = dst[t.from*perToken:][:t.n*perToken]
-	x = x[t.from*stride:][:(t.n-1)*stride+cols]
+	x = x[t.from/k.parts*stride:][:(t.n/k.parts-1)*stride+cols]
+	if k.parts == 2 {
+		k.packSplit(dst, x, stride, cols, t.n)
+		return
+	}
 	k.quant.activation(dst, x, stride, cols, t.n)
 }
 

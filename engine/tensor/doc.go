@@ -56,6 +56,8 @@
 // once a block, not once a group. Q5_1 and Q5_K have no offset of their own:
 // there the kernel takes out 16 and adds 16 times the scale to the minimum.
 //
+// Split makes kernels that quantise a token in two parts, see there.
+//
 // # Order of accumulation
 //
 // For each row and token one float32 accumulator takes the blocks in order,

@@ -1,6 +1,9 @@
 package tensor
 
-import "fmt"
+import (
+	"fmt"
+	"sync"
+)
 
 // Kernels is the function table of one level. It is immutable and safe for
 // concurrent use; every matrix remembers nothing of it, so a matrix must be
@@ -12,6 +15,9 @@ type Kernels struct {
 	quant quantTable // kernels on block-quantised weights
 	float floatTable // kernels on F32, F16 and BF16 weights
 	ops   opsTable   // element-wise operations
+
+	parts   int        // into which activations are quantised: 1, or 2 after Split
+	scratch *sync.Pool // of *scratch, when there are two parts
 }
 
 // For returns the kernels of a level. The error says that the processor or the
@@ -23,6 +29,7 @@ func For(level Level) (*Kernels, error) {
 	k := &Kernels{
 		Level: level,
 		R:     level.PanelRows(),
+		parts: 1,
 		quant: quantTableFor(level),
 		float: floatTableFor(level),
 		ops:   opsTableFor(level),

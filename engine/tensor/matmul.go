@@ -44,6 +44,10 @@ func (k *Kernels) mulQuant(dst []float32, ldc int, m *Matrix, w, packed []byte, 
 		t := k.tile(tokens, i)
 		a := packed[t.from*perToken:][:t.n*perToken]
 		kernel := k.quant.mul[m.typ][t.n]
+		if k.parts == 2 {
+			k.mulSplit(dst[t.from/2*ldc:], ldc, kernel, w, a, m.cols/32, len(w)/m.panel, t.n)
+			continue
+		}
 		kernel(unsafe.SliceData(w), unsafe.SliceData(a), &dst[t.from*ldc], m.cols/32, len(w)/m.panel, ldc*4, k.quant.ahead)
 	}
 }

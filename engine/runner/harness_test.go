@@ -64,7 +64,10 @@ func loader(p *runner.Parts) runner.Loader {
 // start runs a server until stop or the end of the test.
 func start(t *testing.T, e *fakeEngine, cfg runner.Config) *fixture {
 	t.Helper()
-	cfg.Model, cfg.Alias, cfg.Listener = "fake.gguf", "fake", newQuietListener()
+	if cfg.Model == "" {
+		cfg.Model, cfg.Alias = "fake.gguf", "fake"
+	}
+	cfg.Listener = newQuietListener()
 	r, err := runner.New(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -225,4 +228,27 @@ func (f *fixture) awaitReady() {
 			runtime.Gosched()
 		}
 	}
+}
+
+// counter counts events without keeping them.
+type counter struct {
+	header http.Header
+	status int
+	events int
+}
+
+func (c *counter) Header() http.Header    { return c.header }
+func (c *counter) WriteHeader(status int) { c.status = status }
+func (c *counter) Flush()                 {}
+func (c *counter) Write(p []byte) (int, error) {
+	c.events += bytes.Count(p, []byte("data: "))
+	return len(p), nil
+}
+
+// stream runs one streamed chat of some tokens and counts its events.
+func stream(ctx context.Context, h http.Handler, tokens int) (status, events int) {
+	body := fmt.Sprintf(`{%s,"stream":true,"ignore_eos":true,"max_tokens":%d}`, hi, tokens)
+	c := &counter{header: http.Header{}}
+	h.ServeHTTP(c, httptest.NewRequestWithContext(ctx, "POST", "/v1/chat/completions", strings.NewReader(body)))
+	return c.status, c.events
 }

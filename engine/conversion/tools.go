@@ -18,9 +18,9 @@ import (
 // Tools is what driving llama.cpp's programs asks of the world.
 type Tools struct {
 	Getenv   func(string) string
-	LookPath func(string) (string, error)             // as exec.LookPath
+	LookPath func(string) (string, error)              // as exec.LookPath
 	Space    func(dir string) (free uint64, err error) // bytes free where dir is; may be nil
-	Output   io.Writer                                // of the programs
+	Output   io.Writer                                 // of the programs
 	Log      Log
 }
 

@@ -104,7 +104,7 @@ func (h Hadamard) plan(in *gguf.File) (*gguf.Writer, int, error) {
 		}
 		if err := w.AddFunc(t.Name, to, t.Shape, func(out io.Writer) error {
 			defer in.Drop(t)
-			if to == t.Type {
+			if to == t.Type && !turn {
 				_, err := out.Write(t.Data())
 				return err
 			}

@@ -13,6 +13,7 @@ import (
 	"onebit/appliance/config"
 	"onebit/appliance/edge"
 	"onebit/appliance/gateway"
+	"onebit/engine"
 	"onebit/engine/backend"
 	"onebit/engine/recipe"
 )
@@ -50,7 +51,11 @@ func assemble(ctx context.Context, cfg config.Config, out outputs) (*assembly, e
 		}
 		a.children = append(a.children, child)
 	}
-	a.api, err = gateway.New(a.gateway())
+	api, err := a.gateway()
+	if err != nil {
+		return nil, err
+	}
+	a.api, err = gateway.New(api)
 	return a, err
 }
 
@@ -68,8 +73,16 @@ func newChild(spec backend.ChildSpec, out outputs) (*backend.Child, error) {
 	})
 }
 
+// speaking returns a child as a backend that answers chats, whatever its dialect.
+func speaking(spec backend.ChildSpec, child *backend.Child) (engine.Backend, error) {
+	if spec.Dialect == backend.NPU {
+		return backend.NewChatML(backend.ChatMLConfig{Backend: child, OpenThink: spec.OpenThink})
+	}
+	return child, nil
+}
+
 // gateway describes the API over the children.
-func (a *assembly) gateway() gateway.Config {
+func (a *assembly) gateway() (gateway.Config, error) {
 	p, o := a.plan, a.cfg.Models[0]
 	files := []string{o.Model}
 	c := gateway.Config{
@@ -91,8 +104,12 @@ func (a *assembly) gateway() gateway.Config {
 		}
 	}
 	for i, spec := range p.Children() {
+		b, err := speaking(spec, a.children[i])
+		if err != nil {
+			return c, err
+		}
 		m := gateway.Model{
-			Name: spec.Name, Device: spec.Device, Created: modified(files[i]), Backend: a.children[i],
+			Name: spec.Name, Device: spec.Device, Created: modified(files[i]), Backend: b,
 			DropModel: spec.ModelField == backend.DropModel, ModelID: spec.ModelID,
 		}
 		if spec.Role != recipe.Chat {
@@ -108,7 +125,7 @@ func (a *assembly) gateway() gateway.Config {
 			c.Side = append(c.Side, m)
 		}
 	}
-	return c
+	return c, nil
 }
 
 // modified returns when a file was last changed; the zero Unix time when that is unknown.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 
 	"onebit/engine"
@@ -23,9 +24,10 @@ type server struct {
 }
 
 func newServer(m Model, others []*server) *server {
-	s := &server{Model: m, label: m.Backend.Name(), quoted: wire.Quote(m.Name)}
+	name := strings.ReplaceAll(m.Backend.Name(), " ", "-") // it is part of a path
+	s := &server{Model: m, label: name, quoted: wire.Quote(m.Name)}
 	for n := 2; taken(others, s.label); n++ {
-		s.label = m.Backend.Name() + "-" + strconv.Itoa(n)
+		s.label = name + "-" + strconv.Itoa(n)
 	}
 	return s
 }

@@ -198,11 +198,7 @@ func newAttention(a *tensor.Arena, p *params, l layout) attention {
 // attend mixes the values of a layer for all rows of its plan.
 func (p *pass) attend(w *tensor.Worker, b *bench, layer int) {
 	pl := p.planOf(layer)
-	w.Each(len(pl.tasks), 1, func(from, to int) {
-		for i := from; i < to; i++ {
-			p.runTask(b, pl, &pl.tasks[i], layer)
-		}
-	})
+	each(w, len(pl.tasks), func(i int) { p.runTask(b, pl, &pl.tasks[i], layer) })
 	w.Barrier()
 }
 

@@ -283,14 +283,12 @@ func (p *pass) joined(w *tensor.Worker, b *bench, o *op, n int, j *joint, thin b
 		}
 		return tensor.Activations{X: norm, Stride: width, Packed: packed}
 	}
-	w.Each(m.k.Tiles(n), 1, func(from, to int) {
-		for i := from; i < to; i++ {
-			for r, end := m.k.TileSpan(n, i); r < end; r++ {
-				row(r)
-			}
-			if o.packs {
-				m.k.PackActivations(packed, norm, width, n, width, i)
-			}
+	each(w, m.k.Tiles(n), func(i int) {
+		for r, end := m.k.TileSpan(n, i); r < end; r++ {
+			row(r)
+		}
+		if o.packs {
+			m.k.PackActivations(packed, norm, width, n, width, i)
 		}
 	})
 	w.Barrier()
@@ -318,11 +316,7 @@ func (p *pass) pack(w *tensor.Worker, b *bench, o *op, n int, x []float32, strid
 		return tensor.Activations{X: x, Stride: stride, Packed: b.packed}
 	}
 	packed := p.m.work.packed
-	w.Each(k.Tiles(n), 1, func(from, to int) {
-		for i := from; i < to; i++ {
-			k.PackActivations(packed, x, stride, n, o.cols(), i)
-		}
-	})
+	each(w, k.Tiles(n), func(i int) { k.PackActivations(packed, x, stride, n, o.cols(), i) })
 	w.Barrier()
 	return tensor.Activations{X: x, Stride: stride, Packed: packed}
 }
@@ -341,7 +335,7 @@ func (p *pass) multiply(w *tensor.Worker, o *op, in tensor.Activations, n int, o
 		shares = o.decode
 	}
 	blocks, rows := p.blocks(o, n)
-	w.Each(len(shares)*blocks, 1, func(i, _ int) {
+	each(w, len(shares)*blocks, func(i int) {
 		s, from := shares[i/blocks], i%blocks*rows
 		to := min(from+rows, n)
 		p.product(o, s.mat, s, in, from, to, outs)
@@ -352,6 +346,16 @@ func (p *pass) multiply(w *tensor.Worker, o *op, in tensor.Activations, n int, o
 			done(s, from, to)
 		}
 	})
+}
+
+// each calls f for every number below n. The first ones belong to the workers
+// in turn: everybody has to come by anyway, and asks nobody. The rest go to
+// whoever is free.
+func each(w *tensor.Worker, n int, f func(i int)) {
+	if w.ID < n {
+		f(w.ID)
+	}
+	w.Each(max(0, n-w.N), 1, func(i, _ int) { f(i + w.N) })
 }
 
 // blocks says into how many blocks of how many rows the input of an op is cut,

@@ -64,7 +64,7 @@ func (p program) say(format string, args ...any) {
 func (p program) tell(plan *backend.Plan) {
 	for _, spec := range plan.Children() {
 		p.say("%s on %s: %s", spec.Name, spec.Label(), spec.Program)
-		p.log(slog.LevelInfo).Debug("command line", "device", spec.Label(), "args", strings.Join(spec.Args, " "), "env", strings.Join(spec.Env, " "))
+		p.log(slog.LevelInfo).Debug("command line", "device", spec.Label(), "args", strings.Join(spec.Command(0).Args, " "), "env", strings.Join(spec.Env, " "))
 	}
 	for _, line := range plan.Recipes {
 		p.say("%s", line)

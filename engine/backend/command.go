@@ -45,7 +45,7 @@ func (p *planner) otherSpec(ctx context.Context, o Options, m Model, d engine.De
 	s := ChildSpec{Device: d, Role: recipe.Chat, Name: o.Name(), Ready: "/health", Slots: 1, ModelField: KeepModel, Dialect: Llama}
 	given := map[engine.Device]string{engine.Zinc: o.Zinc, engine.DS4: o.DS4, engine.MLX: o.MLXServer, engine.NPU: o.NPU}[d]
 	program, err := p.m.find(others[d], given)
-	if d == engine.NPU && m.Architecture == privateType && (errors.Is(err, errNone) || (err == nil && !p.serves(ctx, program, m.Architecture))) {
+	if d == engine.NPU && m.Architecture == privateType && (absent(err) || (err == nil && !p.serves(ctx, program, m.Architecture))) {
 		return s, errPrivate
 	}
 	if err != nil {

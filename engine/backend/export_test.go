@@ -27,3 +27,6 @@ func Fake(c *Child, w World) {
 
 // Environment is environment.
 func Environment(own, more []string) []string { return environment(own, more) }
+
+// Mentions is mentions.
+func Mentions(program, text string) bool { return mentions(program, text) }

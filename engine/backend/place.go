@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -78,7 +79,6 @@ func (p *planner) placeBound(wish engine.Device, devices []engine.Device, becaus
 	p.plan.Device, p.plan.Why = wish, "as asked"
 	if p.auto {
 		p.plan.Device, p.plan.Why = devices[0], "auto: the model "+because
-		p.note("the model %s: it runs on %s", because, devices[0])
 	}
 	return nil
 }
@@ -119,7 +119,7 @@ func (p *planner) choose(ctx context.Context, model Model) error {
 	}
 	move := p.better(model)
 	if hrx != "" && move == "" {
-		p.plan.Device, p.plan.Why = engine.HRX, "auto: "+hrx+" lists HRX0"
+		p.plan.Device, p.plan.Why = engine.HRX, "auto: "+filepath.Base(hrx)+" lists HRX0"
 		return nil
 	}
 	vulkan, noVulkan, err := p.offered(ctx, engine.Vulkan)
@@ -129,20 +129,28 @@ func (p *planner) choose(ctx context.Context, model Model) error {
 	case vulkan != "" && hrx != "":
 		p.plan.Device, p.plan.Why = engine.Vulkan, "auto: "+move
 	case vulkan != "":
-		p.plan.Device, p.plan.Why = engine.Vulkan, "auto: "+vulkan+" lists Vulkan0"
+		p.plan.Device, p.plan.Why = engine.Vulkan, "auto: "+filepath.Base(vulkan)+" lists Vulkan0"
 	case hrx != "" && !model.beyondHRX():
-		p.plan.Device, p.plan.Why = engine.HRX, "auto: "+hrx+" lists HRX0"
+		p.plan.Device, p.plan.Why = engine.HRX, "auto: "+filepath.Base(hrx)+" lists HRX0"
 		p.warn("%s, but no llama-server with Vulkan0 is here (%s)", move, noVulkan)
 		if p.oneSlot = p.o.Parallel > 1 && model.deltaNet(); p.oneSlot {
 			p.warn("--parallel %d: hrx runs one sequence at a time on the architecture %s; it gets one slot", p.o.Parallel, model.Architecture)
 		}
 	default:
-		p.plan.Device, p.plan.Why = engine.CPU, "auto: no GPU was found: "+noHRX
-		if noVulkan != noHRX {
-			p.plan.Why += "; " + noVulkan
-		}
+		p.plan.Device, p.plan.Why = engine.CPU, "auto: no GPU can be used: "+both(noHRX, noVulkan)
 	}
 	return nil
+}
+
+// both joins why there is neither hrx nor vulkan.
+func both(noHRX, noVulkan string) string {
+	switch noVulkan {
+	case noHRX:
+		return noHRX
+	case strings.ReplaceAll(noHRX, "HRX0", "Vulkan0"):
+		return strings.ReplaceAll(noHRX, "HRX0", "HRX0 or Vulkan0")
+	}
+	return noHRX + "; " + noVulkan
 }
 
 // vulkanOption returns the option that works on vulkan alone, so that auto means vulkan.

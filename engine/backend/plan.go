@@ -2,9 +2,9 @@ package backend
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,8 +59,8 @@ type ChildSpec struct {
 	Builtin    bool // our own program
 }
 
-// PortMark stands in ChildSpec.Args for the number of the port.
-const PortMark = "{port}"
+// PortMark stands in ChildSpec.Args for the number of the port. No argument that a user gives can be the same.
+const PortMark = "\x00port"
 
 // Command returns the command line for a port.
 func (s ChildSpec) Command(port int) Command {
@@ -306,7 +306,7 @@ func (p *planner) offered(ctx context.Context, d engine.Device) (program, why st
 	}
 	program, err = p.m.find(from, p.o.LlamaServer)
 	switch {
-	case errors.Is(err, errNone):
+	case absent(err):
 		return "", "no llama-server was found", nil
 	case err != nil:
 		return "", "", err
@@ -316,11 +316,16 @@ func (p *planner) offered(ctx context.Context, d engine.Device) (program, why st
 	case ctx.Err() != nil:
 		return "", "", context.Cause(ctx)
 	case err != nil:
-		return "", err.Error(), nil
+		return "", briefly(err.Error(), program), nil
 	case note != "":
-		return "", strings.TrimSuffix(note, "; trying "+unit[d]), nil
+		return "", briefly(strings.TrimSuffix(note, "; trying "+unit[d]), program), nil
 	}
 	return program, "", nil
+}
+
+// briefly leaves a program's folder out of a text that clients may see.
+func briefly(text, program string) string {
+	return strings.ReplaceAll(text, program, filepath.Base(program))
 }
 
 // add adds variables that the user has not set. One that is set wins.

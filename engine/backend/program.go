@@ -46,8 +46,18 @@ var others = map[engine.Device]source{
 	engine.ONNX: {"", []string{"onnx"}, "ryzenai-server", "ONEBIT_ONNX_SERVER", true, "install ryzenai-server, or set ONEBIT_ONNX_SERVER"},
 }
 
-// errNone says that a program is nowhere.
-var errNone = errors.New("not found")
+// missing says that a program is nowhere.
+type missing struct{ file, also, remedy string }
+
+func (e *missing) Error() string {
+	return "no " + e.file + " came with this program" + e.also + "; " + e.remedy
+}
+
+// absent reports whether an error says that a program is nowhere.
+func absent(err error) bool {
+	_, ok := errors.AsType[*missing](err)
+	return ok
+}
 
 // find returns the path of a program. What the user names must be there: nothing else is tried in its place.
 func (m *Machine) find(s source, given string) (string, error) {
@@ -70,12 +80,14 @@ func (m *Machine) find(s source, given string) (string, error) {
 		}
 		return path, nil
 	}
-	if s.onPath {
-		if path, err := m.lookup(s.file); err == nil {
-			return path, nil
-		}
+	if !s.onPath {
+		return "", &missing{s.file, "", s.remedy}
 	}
-	return "", fmt.Errorf("%w: no %s came with this program%s; %s", errNone, s.file, map[bool]string{true: " or is on PATH"}[s.onPath], s.remedy)
+	path, err := m.lookup(s.file)
+	if err != nil {
+		return "", &missing{s.file, ", and none is on PATH", s.remedy}
+	}
+	return path, nil
 }
 
 // Program finds the program that serves a device, as serve does when no option names one.
@@ -131,11 +143,10 @@ func (m *Machine) offers(ctx context.Context, program string, env []string, devi
 	if slices.Contains(list, device) {
 		return "", nil
 	}
-	what := "no device at all"
-	if len(list) > 0 {
-		what = strings.Join(list, ", ")
+	if len(list) == 0 {
+		list = []string{"nothing"}
 	}
-	return "", fmt.Errorf("%s lists no %s, but %s", program, device, what)
+	return "", fmt.Errorf("%s lists no %s (it lists %s)", program, device, strings.Join(list, ", "))
 }
 
 // mentions reports whether a program, or the llama libraries beside it, hold a text. Whoever reads a metadata key must

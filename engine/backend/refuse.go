@@ -51,7 +51,7 @@ func (p *planner) checkDevice(d engine.Device) error {
 		if p.builtin() && slices.Contains(l.on, d) {
 			on += " with --llama-server PATH"
 		}
-		return fmt.Errorf("%s is not available on %s; it works on %s: use one of these, or leave it out", l.name, where, on)
+		return fmt.Errorf("%s is not available on %s; take --device %s, or leave it out", l.name, where, on)
 	}
 	if p.o.FlashAttn != "" && p.o.Lean {
 		return errors.New("--flash-attn is not available with --lean on --device vulkan; leave one of them out")
@@ -71,7 +71,7 @@ var pairs = []struct {
 	{moe, lean, "streaming experts takes vulkan's own llama-server; leave one of them out"},
 	{moe, adaptive, "the second backend would load the whole model; leave one of them out"},
 	{adaptive, lean, "adaptive runs vulkan's and rocm's own llama-servers; leave one of them out"},
-	{adaptive, prefill, "leave one of them out"},
+	{adaptive, prefill, "adaptive shares no cache between devices; leave one of them out"},
 	{adaptive, long, "each has its own rule for the second backend; pick one"},
 	{adaptive, role, "a role takes one backend; leave --adaptive out"},
 	{long, role, "a role serves no conversations; leave --long-model out"},

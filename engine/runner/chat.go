@@ -93,8 +93,8 @@ func (s *service) readChat(ctx context.Context, body []byte) (*conversation, *pr
 		return nil, fromTemplate(err)
 	}
 	if prefill {
-		cut := false
-		if parts, cut = cutAtEnd(parts); !cut {
+		var found bool
+		if parts, found = cutAtEnd(parts); !found {
 			return nil, invalid("messages", "the model's chat template cannot continue an assistant message")
 		}
 	}

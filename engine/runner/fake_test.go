@@ -26,6 +26,9 @@ const (
 
 var controls = [...]string{"<|end|>", "<|user|>", "<|assistant|>", "<|system|>"}
 
+// panicText makes the fake tokenizer panic.
+const panicText = "panic!"
+
 // fakeTokenizer makes a token of every byte.
 type fakeTokenizer struct{}
 
@@ -34,6 +37,9 @@ func (fakeTokenizer) IsEOG(id int32) bool    { return id == tokEnd }
 func (fakeTokenizer) IsControl(i int32) bool { return i >= tokEnd }
 
 func (fakeTokenizer) Encode(text string, _, parseSpecial bool) []int32 {
+	if text == panicText {
+		panic("a broken tokenizer")
+	}
 	var ids []int32
 next:
 	for text != "" {

@@ -162,6 +162,17 @@ func TestStopWhileLoading(t *testing.T) {
 	})
 }
 
+// A handler that panics costs its own request.
+func TestPanic(t *testing.T) {
+	bubble(t, &fakeEngine{next: echo("x")}, 1, 64, func(f *fixture) {
+		r := f.post("/completion", `{"prompt":"`+panicText+`"}`)
+		if r.status != http.StatusInternalServerError || dig(r.json(t), "error", "type") != "server_error" {
+			t.Errorf("status %d: %s", r.status, r.body)
+		}
+		f.ok("/completion", prompt("a", 1))
+	})
+}
+
 // Over a real connection: the address is known, answers stream, and a closed
 // connection frees the slot.
 func TestNetwork(t *testing.T) {

@@ -85,8 +85,8 @@ func unsupported(param, format string, args ...any) *problem {
 func overflow(promptTokens, context int) *problem {
 	return &problem{
 		status: http.StatusBadRequest, kind: typeOverflow, code: "context_length_exceeded",
-		message: fmt.Sprintf("this model's maximum context length is %d tokens, but the request has %d prompt tokens; shorten the prompt or start the server with a larger context",
-			context, promptTokens),
+		message: fmt.Sprintf("this model's maximum context length is %d tokens, but the request has %d prompt tokens; "+
+			"shorten the prompt or start the server with a larger context", context, promptTokens),
 		promptTokens: promptTokens, context: context,
 	}
 }

@@ -74,7 +74,7 @@ func (r *Runner) guard(next http.Handler) http.Handler {
 		begun := time.Now()
 		rec := &recorder{ResponseWriter: w}
 		defer func() {
-			if cause := recover(); cause != nil && cause != http.ErrAbortHandler {
+			if cause := recover(); cause != nil {
 				r.log.Error("a handler panicked", "path", req.URL.Path, "cause", cause, "stack", string(debug.Stack()))
 				rec.fail()
 			}

@@ -15,6 +15,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -124,23 +125,25 @@ func (r *Runner) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	server := &http.Server{Handler: r.handler, ReadHeaderTimeout: 30 * time.Second, ErrorLog: slog.NewLogLogger(r.log.Handler(), slog.LevelDebug)}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ln) }()
-	worked := make(chan error, 1)
-	go func() { worked <- r.work(ctx) }()
+	var serving sync.WaitGroup
+	served, worked := make(chan error, 1), make(chan error, 1)
+	idle := make(chan struct{})
+	serving.Go(func() { served <- server.Serve(ln) })
+	go func() {
+		defer close(idle)
+		worked <- r.work(ctx)
+	}()
 
 	var failure error
 	select {
 	case <-ctx.Done():
 	case failure = <-worked:
-		worked <- nil
-	case failure = <-served:
-		served <- nil
-		failure = fmt.Errorf("serving on %s: %w", addr, failure)
+	case err := <-served:
+		failure = fmt.Errorf("serving on %s: %w", addr, err)
 	}
 	cancel()
-	r.shut(server, worked)
-	<-served
+	r.shut(server, idle)
+	serving.Wait()
 	r.log.Info("stopped")
 	return failure
 }
@@ -161,9 +164,9 @@ func (r *Runner) listen(ctx context.Context) (net.Listener, error) {
 // shut waits a short time for the worker, which ends all answers, and for their
 // last bytes, then closes what is left. A load or pass that takes longer is left
 // to the end of the process.
-func (r *Runner) shut(server *http.Server, worked <-chan error) {
+func (r *Runner) shut(server *http.Server, idle <-chan struct{}) {
 	select {
-	case <-worked:
+	case <-idle:
 	case <-time.After(unloadTime):
 		r.log.Warn("the model is still busy")
 	}

@@ -106,35 +106,38 @@ func measure(ctx context.Context, e tunable, most Threads) (Threads, error) {
 		}
 		for _, n := range choices(most.Prefill) {
 			e.SetThreads(0, n)
-			if err := fastest(ctx, e, session, prefill, n, tunePrompt); err != nil {
+			took, err := timePass(ctx, e, session, tunePrompt)
+			if err != nil {
 				return most, err
 			}
+			keepLeast(prefill, n, took)
 		}
 		for _, n := range choices(most.Decode) {
 			e.SetThreads(n, 0)
 			for range tuneDecodes {
-				if err := fastest(ctx, e, session, decode, n, 1); err != nil {
+				took, err := timePass(ctx, e, session, 1)
+				if err != nil {
 					return most, err
 				}
+				keepLeast(decode, n, took)
 			}
 		}
 	}
 	return Threads{Decode: winner(decode), Prefill: winner(prefill)}, nil
 }
 
-// fastest times one pass over some tokens and keeps the least time seen with n
-// workers.
-func fastest(ctx context.Context, e batch.Engine, session batch.Session, least map[int]time.Duration, n, tokens int) error {
+// timePass times one pass over some tokens of an empty session.
+func timePass(ctx context.Context, e batch.Engine, session batch.Session, tokens int) (time.Duration, error) {
 	session.Truncate(0)
 	begun := time.Now()
-	if err := e.Eval(ctx, []batch.Step{{Session: session, Tokens: make([]int32, tokens), Logits: true}}); err != nil {
-		return err
-	}
-	took := max(1, time.Since(begun))
+	err := e.Eval(ctx, []batch.Step{{Session: session, Tokens: make([]int32, tokens), Logits: true}})
+	return max(1, time.Since(begun)), err
+}
+
+func keepLeast(least map[int]time.Duration, n int, took time.Duration) {
 	if old, ok := least[n]; !ok || took < old {
 		least[n] = took
 	}
-	return nil
 }
 
 // winner returns the number with the least time; more workers must earn it.

@@ -406,3 +406,56 @@ func TestCPUCommand(t *testing.T) {
 		}
 	}
 }
+
+// TestChildReadyPath is about servers that say on another path that they serve, and about those that make no text.
+func TestChildReadyPath(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		ready string
+		mute  bool
+		asked []string // the paths, in order, without those of the list of models afterwards
+	}{
+		{"as usual", "", false, []string{"/health", "/v1/completions"}},
+		{"mute", "", true, []string{"/health"}},
+		{"another path", "/v1/models", true, []string{"/v1/models"}},
+		{"another path and a token", "/v1/models", false, []string{"/v1/models", "/v1/completions"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var asked []string
+				standin := &backendtest.Standin{}
+				w := &world{owns: true, begin: time.Now(), handler: http.HandlerFunc(func(out http.ResponseWriter, r *http.Request) {
+					mu.Lock()
+					asked = append(asked, r.URL.Path)
+					mu.Unlock()
+					standin.ServeHTTP(out, r)
+				})}
+				b, err := backend.NewChild(backend.ChildConfig{
+					Name: "ds4", Slots: 1, Log: slog.New(slog.DiscardHandler), Ready: c.ready, Mute: c.mute,
+					Command: func(int) backend.Command { return backend.Command{} },
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				backend.Fake(b, backend.World{Launch: w.launch, Owns: func(int, int) bool { return true }, Taken: func(int) bool { return false }, Connect: w.connect})
+				ctx, stop := context.WithCancel(t.Context())
+				done := make(chan error, 1)
+				go func() { done <- b.Run(ctx) }()
+				if err := b.Ready(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				mu.Lock()
+				got := slices.Clone(asked[:len(asked)-1])
+				mu.Unlock()
+				if diff := cmp.Diff(c.asked, got); diff != "" {
+					t.Errorf("(-want +got)\n%s", diff)
+				}
+				stop()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) int {
+	defer removeStandins()
 	if binary = os.Getenv("ONEBIT_BIN"); binary == "" {
 		dir, err := os.MkdirTemp("", "onebit-e2e-")
 		if err != nil {
@@ -113,8 +114,15 @@ func start(t *testing.T, args ...string) *server {
 // launch runs the program and waits for its address only.
 func launch(t *testing.T, args ...string) *server {
 	t.Helper()
+	return launchWith(t, nil, args...)
+}
+
+// launchWith does what launch does, with more in the environment.
+func launchWith(t *testing.T, env []string, args ...string) *server {
+	t.Helper()
 	s := &server{t: t, log: &tail{}, done: make(chan struct{})}
 	s.cmd = exec.Command(binary, args...)
+	s.cmd.Env = append(os.Environ(), env...)
 	pr, pw := io.Pipe()
 	s.cmd.Stdout = io.MultiWriter(s.log, pw)
 	s.cmd.Stderr = io.MultiWriter(s.log, pw)

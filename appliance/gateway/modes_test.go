@@ -297,7 +297,9 @@ func counting(t *testing.T, fail *bool, asked *int) http.Handler {
 func TestLongModel(t *testing.T) {
 	words := func(n int) string { return strings.Repeat("word ", n) }
 	message := func(role, text string) string { return fmt.Sprintf(`{"role":%q,"content":%q}`, role, text) }
-	chat := func(messages ...string) string { return `{"model":"a","messages":[` + strings.Join(messages, ",") + `]}` }
+	chat := func(messages ...string) string {
+		return `{"model":"a","messages":[` + strings.Join(messages, ",") + `]}`
+	}
 	synctest.Test(t, func(t *testing.T) {
 		asked, fail := 0, false
 		first, second := far(t, counting(t, &fail, &asked)), far(t, &backendtest.Standin{Model: "long"})

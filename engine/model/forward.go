@@ -362,6 +362,9 @@ func each(w *tensor.Worker, n int, f func(i int)) {
 // because its panels alone are too few to keep the workers busy. A block is
 // some full tiles, so that its tiles are those of the whole batch.
 func (p *pass) blocks(o *op, n int) (blocks, rows int) {
+	if p.lean {
+		return 1, n // whoever has the last panels of a head finishes all its rows
+	}
 	const perWorker = 6
 	_, tile := p.m.k.TileSpan(maxBatch, 0)
 	tiles := (n + tile - 1) / tile

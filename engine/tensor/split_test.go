@@ -21,7 +21,7 @@ func multiplied(k *tensor.Kernels, m *tensor.Matrix, x []float32, tokens int) []
 }
 
 func TestSplit(t *testing.T) {
-	const rows, cols, most = 35, 512, 14
+	const rows, cols, most = 35, 512, 41
 	eachLevel(t, func(t *testing.T, k *tensor.Kernels) {
 		split := k.Split()
 		for _, typ := range quantised {

@@ -267,7 +267,7 @@ func TestEndToEnd(t *testing.T) {
 		t.Errorf("a prompt of %d bytes, ignore_eos %v", n, last["ignore_eos"])
 	}
 	var out strings.Builder
-	list := bench.Waits{{Configuration: bench.Configuration{Name: "a"}, Waits: waits}}
+	list := bench.Waits{}.Add(bench.Configuration{Name: "a"}, waits)
 	if err := list.Print(&out); err != nil || !strings.Contains(out.String(), "29.6 tok/s") {
 		t.Errorf("error %v, printed %s", err, out.String())
 	}

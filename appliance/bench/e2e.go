@@ -244,9 +244,17 @@ func (s *stream) event(data []byte) error {
 }
 
 // Waits are what several configurations reached, in their order.
-type Waits []struct {
+type Waits []ConfigurationWaits
+
+// ConfigurationWaits are what one configuration reached, by prompt size.
+type ConfigurationWaits struct {
 	Configuration
 	Waits []Wait `json:"waits"`
+}
+
+// Add returns the list with one more configuration.
+func (list Waits) Add(c Configuration, waits []Wait) Waits {
+	return append(list, ConfigurationWaits{c, waits})
 }
 
 // Print writes the waits as a table.

@@ -41,14 +41,23 @@ func TestSameBits(t *testing.T) {
 				if level == tensor.Generic && name != []string{"legacy", "k", "float", "both"}[i] {
 					continue // slow: one mix for each architecture
 				}
-				t.Run(arch+"/"+name, func(t *testing.T) { sameBits(t, windowed(small(arch, types...)), level) })
+				t.Run(arch+"/"+name, func(t *testing.T) {
+					cfg := model.Config{Level: level, Threads: 3, BatchThreads: 3, Rounding: model.RoundOnce}
+					sameBits(t, windowed(small(arch, types...)), cfg)
+				})
+			}
+			if level != tensor.Generic {
+				t.Run(arch+"/rounded twice", func(t *testing.T) {
+					cfg := model.Config{Level: level, Threads: 3, BatchThreads: 3, Rounding: model.RoundTwice}
+					sameBits(t, windowed(small(arch, mixes["k"]...)), cfg)
+				})
 			}
 		}
 	})
 }
 
-func sameBits(t *testing.T, s spec, level tensor.Level) {
-	m := load(t, s.file(t), model.Config{Level: level, Threads: 3, BatchThreads: 3})
+func sameBits(t *testing.T, s spec, cfg model.Config) {
+	m := load(t, s.file(t), cfg)
 	ids := tokens(1, 300, s.vocab)
 	a := m.NewSession()
 	defer a.Close()

@@ -66,14 +66,6 @@ func (p *params) kvWidth() int    { return p.kvHeads * p.headDim }
 // group returns the number of query heads that share a key head.
 func (p *params) group() int { return p.heads / p.kvHeads }
 
-// ropeOf returns the rotation that a layer uses.
-func (p *params) ropeOf(layer int) *rope {
-	if p.local[layer] {
-		return &p.localRope
-	}
-	return &p.rope
-}
-
 // reader fetches metadata below one prefix and remembers the first refusal.
 type reader struct {
 	f      *gguf.File

@@ -15,6 +15,7 @@ import (
 	"onebit/appliance/catalog"
 	"onebit/appliance/doctor"
 	"onebit/engine"
+	"onebit/engine/backend"
 	"onebit/engine/tensor"
 )
 
@@ -87,50 +88,11 @@ func thisBox() (doctor.Box, error) {
 	return b, nil
 }
 
-// server says under which names a device's server is looked for.
-type server struct {
-	name     string // of the file
-	variable string // environment variable that names it
-	onPath   bool   // it is also looked for on PATH
-}
-
-var serverNames = map[engine.Device]server{
-	engine.Vulkan: {"llama-server", "ONEBIT_LLAMA_SERVER", true},
-	engine.HRX:    {"llama-server", "ONEBIT_LLAMA_SERVER", true},
-	engine.ROCm:   {"llama-server", "ONEBIT_LEAN_SERVER", false},
-	engine.Zinc:   {"zinc", "ONEBIT_ZINC", true},
-	engine.DS4:    {"ds4-server", "ONEBIT_DS4", true},
-	engine.MLX:    {"lemon-mlx-server", "LEMONADE_MLX_SERVER", true},
-	engine.NPU:    {"1bit-npu-server", "ONEBIT_NPU", false},
-	engine.ONNX:   {"ryzenai-server", "ONEBIT_ONNX_SERVER", true},
-}
-
-// findServer looks for a device's server as serve does without an option: what came with us, the variable, PATH.
+// findServer looks for a device's server as serve does without an option.
 func findServer(prefix string, d engine.Device) (doctor.Program, error) {
-	s, ok := serverNames[d]
-	if !ok {
-		return doctor.Program{}, fmt.Errorf("no program serves the device %s", d)
-	}
-	if prefix != "" {
-		if path, err := exec.LookPath(filepath.Join(prefix, "lib", "1bit", string(d), s.name)); err == nil {
-			return doctor.Program{Path: path, From: "part of this installation"}, nil
-		}
-	}
-	if named := os.Getenv(s.variable); named != "" {
-		path, err := exec.LookPath(named)
-		if err != nil {
-			return doctor.Program{}, fmt.Errorf("%s names %q, which cannot be run", s.variable, named)
-		}
-		return doctor.Program{Path: path, From: "$" + s.variable}, nil
-	}
-	if !s.onPath {
-		return doctor.Program{}, fmt.Errorf("no %s in this installation, and %s is not set", s.name, s.variable)
-	}
-	path, err := exec.LookPath(s.name)
-	if err != nil {
-		return doctor.Program{}, fmt.Errorf("no %s in this installation or on PATH, and %s is not set", s.name, s.variable)
-	}
-	return doctor.Program{Path: path, From: "PATH"}, nil
+	m := backend.Machine{GOOS: runtime.GOOS, Executable: filepath.Join(prefix, "bin", "1bit"), Environ: os.Environ()}
+	path, from, err := m.Program(d)
+	return doctor.Program{Path: path, From: from}, err
 }
 
 // runCall runs a program to its end and returns all that it printed, as far as that is of use.

@@ -12,6 +12,7 @@ import (
 	"onebit/appliance/config"
 	"onebit/appliance/edge"
 	"onebit/engine/backend"
+	"onebit/engine/recipe"
 )
 
 // serve is `1bit serve`.
@@ -77,22 +78,34 @@ func (p program) tell(plan *backend.Plan) {
 	}
 }
 
+// example is a request that shows how to use what is served: path and body.
+func example(role recipe.Role) (path, body string) {
+	switch role {
+	case recipe.Embedding:
+		return "embeddings", `{"input":["A river","A mountain"]}`
+	case recipe.Reranking:
+		return "rerank", `{"query":"What is a river?","documents":["Water that flows","A heap of stone"]}`
+	}
+	return "chat/completions", `{"messages":[{"role":"user","content":"What is the capital of France?"}]}`
+}
+
 // announce says what is served and how to use it.
 func (p program) announce(a *assembly, url string, took time.Duration) {
 	held := ""
 	if n := a.children[0].Info().Context; n > 0 {
 		held = fmt.Sprintf("\n  context  %d tokens a conversation", n)
 	}
+	path, body := example(a.plan.Primary.Role)
 	fmt.Fprintf(p.stderr, `1bit serve: ready after %v
 
   address  %s/v1
   model    %s
   device   %s (%s)%s
 
-  curl %s/v1/chat/completions -H 'Content-Type: application/json' \
-    -d '{"messages":[{"role":"user","content":"What is the capital of France?"}]}'
+  curl %s/v1/%s -H 'Content-Type: application/json' \
+    -d '%s'
 
   To stop: Ctrl-C, or kill %d
 
-`, took.Round(10*time.Millisecond), url, a.plan.Name, a.plan.Shown(), a.plan.Why, held, url, os.Getpid())
+`, took.Round(10*time.Millisecond), url, a.plan.Name, a.plan.Shown(), a.plan.Why, held, url, path, body, os.Getpid())
 }

@@ -218,15 +218,12 @@ func (m *Machine) hsa() string {
 		return own
 	}
 	found := ""
-	_ = filepath.WalkDir(m.HSARoot, func(path string, d fs.DirEntry, err error) error {
+	_ = filepath.WalkDir(m.HSARoot, func(path string, d fs.DirEntry, err error) error { // it returns what we return
+		depth := strings.Count(strings.TrimPrefix(path, m.HSARoot), string(filepath.Separator))
 		switch {
-		case err != nil && d != nil && d.IsDir():
-			return filepath.SkipDir // it cannot be read
-		case err != nil:
-			return nil
-		case d.IsDir() && strings.Count(strings.TrimPrefix(path, m.HSARoot), string(filepath.Separator)) >= hsaDepth:
-			return filepath.SkipDir
-		case d.Name() == hsaName && exists(path):
+		case d != nil && d.IsDir() && (err != nil || depth >= hsaDepth):
+			return filepath.SkipDir // it cannot be read, or lies too deep
+		case d != nil && d.Name() == hsaName && exists(path):
 			found = path
 			return filepath.SkipAll
 		}

@@ -201,3 +201,24 @@ func TestServedName(t *testing.T) {
 		t.Errorf("the alias became %q", got)
 	}
 }
+
+func TestProgram(t *testing.T) {
+	b := newBox(t, t.TempDir(), map[string]string{"lib/1bit/hrx/llama-server": "", "path/zinc": "", "mine": ""}, "ONEBIT_DS4=DIR/mine")
+	for _, c := range []struct {
+		device     engine.Device
+		path, from string
+	}{
+		{engine.CPU, "", ""},
+		{engine.HRX, "DIR/lib/1bit/hrx/llama-server", "part of this installation"},
+		{engine.Vulkan, "DIR/lib/1bit/hrx/llama-server", "part of this installation"},
+		{engine.Zinc, "DIR/path/zinc", "PATH"},
+		{engine.DS4, "DIR/mine", "$ONEBIT_DS4"},
+		{engine.ROCm, "", ""},
+		{"warp", "", ""},
+	} {
+		path, from, err := b.machine.Program(c.device)
+		if path != b.path(c.path) || from != c.from || (err != nil) != (c.path == "") {
+			t.Errorf("%s: %q from %q, %v", c.device, path, from, err)
+		}
+	}
+}

@@ -83,7 +83,8 @@ func (s ChildSpec) Label() string {
 
 // Mute reports whether the child cannot be asked for a token to see whether it works.
 func (s ChildSpec) Mute() bool {
-	return s.Role != recipe.Chat || s.Dialect != Llama || !(s.Builtin || s.Device == engine.CPU || slices.Contains(llamaDevices, s.Device))
+	llama := s.Device == engine.CPU || slices.Contains(llamaDevices, s.Device)
+	return s.Role != recipe.Chat || !llama
 }
 
 // Plan is what serve will start. It is made before anything is started, and no port is open yet.

@@ -107,7 +107,7 @@ func probeGGUF(path string) Model {
 	if err != nil {
 		return m
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	number := func(key string) int64 {
 		n, _ := f.Int(key)
 		return n

@@ -90,23 +90,36 @@ func (m *Machine) find(s source, given string) (string, error) {
 	return path, nil
 }
 
-// Program finds the program that serves a device, as serve does when no option names one.
-func (m *Machine) Program(d engine.Device) (string, error) {
+// Program finds somebody else's program that serves a device, as serve does when no option names one, and says in words where it
+// was found. An error says what is missing, and leaves to the caller what to do about it.
+func (m *Machine) Program(d engine.Device) (path, from string, err error) {
+	s, ok := others[d]
 	switch d {
 	case engine.HRX:
-		return m.find(hrxServer, "")
+		s = hrxServer
 	case engine.Vulkan:
-		return m.find(vulkanServer, "")
+		s = vulkanServer
 	case engine.ROCm:
-		return m.find(rocmServer, "")
-	case engine.CPU:
-		return m.Executable, nil
+		s = rocmServer
+	default:
+		if !ok {
+			return "", "", fmt.Errorf("no program serves the device %q", d)
+		}
 	}
-	s, ok := others[d]
-	if !ok {
-		return "", fmt.Errorf("no program serves the device %q", d)
+	path, err = m.find(s, "")
+	named, _ := m.variable(s.variable)
+	if e, ok := errors.AsType[*missing](err); ok {
+		err = fmt.Errorf("no %s came with this program%s, and %s is not set", e.file, strings.TrimPrefix(e.also, ","), s.variable)
 	}
-	return m.find(s, "")
+	switch {
+	case err != nil:
+		return "", "", err
+	case strings.HasPrefix(path, m.lib()+string(filepath.Separator)):
+		return path, "part of this installation", nil
+	case named != "":
+		return path, "$" + s.variable, nil
+	}
+	return path, "PATH", nil
 }
 
 // unit names a device as a llama-server lists it.

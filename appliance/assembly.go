@@ -165,7 +165,7 @@ func (a *assembly) run(ctx context.Context, server *edge.Server, ready func()) e
 	stopServing()
 	stopChildren()
 	group.Wait()
-	return errors.Join(append(failed, err)...)
+	return errors.Join(errors.Join(failed...), err)
 }
 
 // count says how many requests each backend took, when there is more than one.

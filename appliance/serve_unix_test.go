@@ -194,3 +194,24 @@ func TestServeWithoutItsChild(t *testing.T) {
 		t.Errorf("what the child said is lost:\n%s", p.said.String())
 	}
 }
+
+func TestServeWarnsWithoutKey(t *testing.T) {
+	for _, c := range []struct {
+		args []string
+		warn bool
+	}{
+		{[]string{"--host", "0.0.0.0"}, true},
+		{[]string{"--host", "0.0.0.0", "--api-key", "s3cret"}, false},
+		{nil, false},
+	} {
+		p := start(t, "standin", c.args...)
+		p.until("ready after")
+		if got := strings.Contains(p.said.String(), "warning: THERE IS NO KEY"); got != c.warn {
+			t.Errorf("%q: warned %v; it said:\n%s", c.args, got, p.said.String())
+		}
+		p.signal(syscall.SIGTERM)
+		if status := p.end(); status != 0 || strings.Contains(p.said.String(), "s3cret") {
+			t.Errorf("%q: exit status %d; it said:\n%s", c.args, status, p.said.String())
+		}
+	}
+}

@@ -120,21 +120,25 @@ func TestSynthetic(t *testing.T) {
 		}
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".json"), func(t *testing.T) {
 			levels(t, func(t *testing.T, level tensor.Level) {
-				m := load(t, f, model.Config{Level: level})
-				defer m.Close()
-				s := m.NewSession()
-				var d difference
-				for i, row := range eval(t, m, s, g.Tokens, len(g.Tokens)) {
-					want := make([]float64, len(g.Steps[i].LogProbs))
-					for j, v := range g.Steps[i].LogProbs {
-						want[j] = float64(v)
-					}
-					d.add(row, g.Steps[i].IDs, want)
+				for _, rounding := range []model.Rounding{model.RoundOnce, model.RoundTwice} {
+					compareSynthetic(t, g, load(t, f, model.Config{Level: level, Rounding: rounding}), limit)
 				}
-				d.report(t, limit)
 			})
 		})
 	}
+}
+
+func compareSynthetic(t *testing.T, g *synth.Golden, m *model.Model, limit bounds) {
+	defer m.Close()
+	var d difference
+	for i, row := range eval(t, m, m.NewSession(), g.Tokens, len(g.Tokens)) {
+		want := make([]float64, len(g.Steps[i].LogProbs))
+		for j, v := range g.Steps[i].LogProbs {
+			want[j] = float64(v)
+		}
+		d.add(row, g.Steps[i].IDs, want)
+	}
+	d.report(t, limit)
 }
 
 // golden is what the reference program answered with a real model.
@@ -142,11 +146,13 @@ type golden struct {
 	Origin string
 	File   string // name in the folder of ONEBIT_TEST_MODELS
 	SHA256 string
-	Runs   []struct {
-		Prompt []int32
-		IDs    []int32        // chosen greedily by the reference
-		Top    [][][2]float64 // per step: id and log-probability, likeliest first
-	}
+	Runs   []run
+}
+
+type run struct {
+	Prompt []int32
+	IDs    []int32        // chosen greedily by the reference
+	Top    [][][2]float64 // per step: id and log-probability, likeliest first
 }
 
 // TestReal feeds the reference's tokens to real models and compares the
@@ -158,10 +164,16 @@ func TestReal(t *testing.T) {
 		needed string // how to get the file, when the test must run
 		target string // what brings the file, otherwise
 	}{
-		{name: "smollm2", limit: bounds{0.08, 0.35, 1.5, 6, 0.5}, needed: "`make test` or `bin/1bit model pull smollm2`"},
-		{name: "qwen2.5-coder", limit: bounds{0.05, 0.2, 0.4, 7, 0.3}, target: "make test-all"},
-		{name: "gemma3", limit: bounds{0.05, 0.2, 0.4, 7, 0.3}, target: "make test-all"},
-		{name: "stories260k", limit: bounds{0.002, 0.01, 0.02, 9, 0.02}, target: "make test-all"},
+		// The stored figures come from the reference built for AVX2. The same
+		// program built for AVX-512 is as far from them as we may be, and a third:
+		// median 0.054, 95% 0.268, most 0.874, 8 in common, first tokens differ at gaps up to 0.224
+		{name: "smollm2", limit: bounds{0.072, 0.35, 1.2, 6, 0.3}, needed: "`make test` or `bin/1bit model pull smollm2`"},
+		// 0.032, 0.152, 0.358, 8, 0.066
+		{name: "qwen2.5-coder", limit: bounds{0.043, 0.2, 0.48, 7, 0.09}, target: "make test-all"},
+		// 0.065, 0.396, 1.539, 8, 0.163
+		{name: "gemma3", limit: bounds{0.086, 0.53, 2.05, 6, 0.23}, target: "make test-all"},
+		// 0.000, 0.001, 0.006, 9, 0
+		{name: "stories260k", limit: bounds{0.002, 0.006, 0.02, 9, 0.01}, target: "make test-all"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b, err := os.ReadFile("testdata/golden-" + c.name + ".json")
@@ -225,14 +237,17 @@ func hashOf(t *testing.T, path string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// compare runs the golden's prompts at a level. Portable code runs the first
-// one alone where the machine has better: it is a hundred times slower.
+// compare runs the golden's prompts at a level. Where the machine has better,
+// portable code runs the beginning of the shortest one alone: it is a hundred
+// times slower.
 func (g *golden) compare(t *testing.T, f *gguf.File, level tensor.Level, limit bounds) {
 	m := load(t, f, model.Config{Level: level})
 	defer m.Close()
-	runs := g.Runs
+	runs := slices.Clone(g.Runs)
 	if level == tensor.Generic && tensor.Detect() != level && m.Parameters() > 1e7 {
+		slices.SortFunc(runs, func(a, b run) int { return len(a.Prompt) - len(b.Prompt) })
 		runs = runs[:1]
+		runs[0].Top = runs[0].Top[:min(8, len(runs[0].Top))]
 	}
 	var d difference
 	for _, r := range runs {

@@ -230,17 +230,21 @@ func turnBlock(v []float32) {
 }
 
 // bestQ40 writes v as blocks of Q4_0. Each block's scale is the one, of a few around the extreme value over the lowest
-// step, that leaves the least squared error.
+// step, that leaves the least squared error once it is fitted to the steps that it gives.
 func bestQ40(v []float32, b []byte) {
 	_, size, _ := tensor.Q4_0.Block()
 	for ; len(v) > 0; v, b = v[rotation:], b[size:] {
 		block := v[:rotation]
 		top := extreme(block)
-		best, least := float32(0), math.Inf(1)
+		best, most := float32(0), float32(-1)
 		for _, steps := range [...]float32{-8, -7.6, -7.2, -8.4, -8.8, -9.2, 7.6, 8} {
-			d := refit(block, top/steps)
-			if e := missed(block, d); e < least {
-				best, least = d, e
+			if top == 0 {
+				break
+			}
+			// With the scale dot/norm the squared error is that of a block of zeros less dot*dot/norm.
+			dot, norm := fit(block, steps/top)
+			if norm > 0 && dot*dot/norm > most {
+				best, most = dot/norm, dot*dot/norm
 			}
 		}
 		putQ40(block, b[:size], best)
@@ -259,56 +263,29 @@ func extreme(v []float32) (top float32) {
 
 // nearest returns the step of size 1/inverse that is nearest to x, of -8 to 7.
 func nearest(x, inverse float32) float32 {
-	return min(max(float32(math.RoundToEven(float64(x*inverse))), -8), 7)
+	const whole = 3 << 22 // numbers of this size have no fraction: adding rounds to even
+	return float32(min(max(x*inverse, -8), 7)+whole) - whole
 }
 
-// refit returns the scale that suits best the steps which a scale of d gives.
-func refit(v []float32, d float32) float32 {
-	if d == 0 {
-		return 0
-	}
-	var dot, norm float32
+// fit returns the products that say how well the steps which a scale gives go with the values.
+func fit(v []float32, inverse float32) (dot, norm float32) {
 	for _, x := range v {
-		q := nearest(x, 1/d)
+		q := nearest(x, inverse)
 		dot += q * x
 		norm += q * q
 	}
-	if norm == 0 {
-		return d
-	}
-	return half(dot / norm)
-}
-
-// half rounds to the precision in which scales are stored.
-func half(d float32) float32 {
-	var b [2]byte
-	var f [1]float32
-	if tensor.Quantize(tensor.F16, []float32{d}, b[:]) != nil || tensor.Dequantize(tensor.F16, b[:], f[:]) != nil {
-		return d
-	}
-	return f[0]
-}
-
-// missed returns the squared error of a block with a scale of d.
-func missed(v []float32, d float32) (sum float64) {
-	inverse := float32(0)
-	if d != 0 {
-		inverse = 1 / d
-	}
-	for _, x := range v {
-		e := float64(x - d*nearest(x, inverse))
-		sum += e * e
-	}
-	return sum
+	return dot, norm
 }
 
 // putQ40 writes one block of Q4_0: the scale, then element i in the low and i+16 in the high half of byte i.
 func putQ40(v []float32, b []byte, d float32) {
-	inverse := float32(0)
-	if d != 0 {
-		inverse = 1 / d
-	}
+	var stored [1]float32
 	_ = tensor.Quantize(tensor.F16, []float32{d}, b[:2]) // one value of F16 is two bytes
+	_ = tensor.Dequantize(tensor.F16, b[:2], stored[:])
+	inverse := float32(0)
+	if stored[0] != 0 {
+		inverse = 1 / stored[0]
+	}
 	for i := range rotation / 2 {
 		lo, hi := nearest(v[i], inverse)+8, nearest(v[i+rotation/2], inverse)+8
 		b[2+i] = byte(lo) | byte(hi)<<4

@@ -162,8 +162,8 @@ func (t *tokens) specialID(name string, settings, names, config map[string]json.
 // around returns the keys that say what is put before and behind a text. The template of tokenizer.json counts more
 // than the flags beside it.
 func (t *tokens) around(post *node, ids map[string]int, settings map[string]json.RawMessage) []pair {
-	if t.model == "bert" {
-		return nil // always CLS and SEP
+	if t.model == "bert" { // CLS, a text, SEP; a pair has one SEP between its texts, the one that ends the first
+		return []pair{{prefix + "add_bos_token", true}, {prefix + "add_eos_token", true}, {prefix + "add_sep_token", false}}
 	}
 	flag := func(key string) (value, ok bool) {
 		raw, there := settings[key]

@@ -145,19 +145,19 @@ func TestClientGone(t *testing.T) {
 }
 
 // leave sends a request, goes as soon as the child has it, and returns when.
-func (st *stage) leave(s *server, text string, stream bool) time.Time {
-	st.t.Helper()
-	asked := len(st.log("request"))
-	ctx, cancel := context.WithCancel(st.t.Context())
+func (s *stage) leave(v *server, text string, stream bool) time.Time {
+	s.t.Helper()
+	asked := len(s.log("request"))
+	ctx, cancel := context.WithCancel(s.t.Context())
 	var group sync.WaitGroup
 	group.Go(func() {
-		resp, err := s.send(ctx, "/v1/chat/completions", chat(text, obj{"stream": stream}))
+		resp, err := v.send(ctx, "/v1/chat/completions", chat(text, obj{"stream": stream}))
 		if err == nil {
 			_, _ = io.Copy(io.Discard, resp.Body) // until it is cancelled
 			resp.Body.Close()
 		}
 	})
-	await(st.t, 5*time.Second, "the child has the request", func() bool { return len(st.log("request")) > asked })
+	await(s.t, 5*time.Second, "the child has the request", func() bool { return len(s.log("request")) > asked })
 	time.Sleep(50 * time.Millisecond) // into the middle of it
 	went := time.Now()
 	cancel()
@@ -166,12 +166,12 @@ func (st *stage) leave(s *server, text string, stream bool) time.Time {
 }
 
 // wentWithin checks that the child has noted one more client that went, within a second.
-func (st *stage) wentWithin(went time.Time, before int, where string) {
-	st.t.Helper()
-	await(st.t, 5*time.Second, "the child hears of it", func() bool { return len(st.log("gone")) > before })
-	e := st.log("gone")[before]
+func (s *stage) wentWithin(went time.Time, before int, where string) {
+	s.t.Helper()
+	await(s.t, 5*time.Second, "the child hears of it", func() bool { return len(s.log("gone")) > before })
+	e := s.log("gone")[before]
 	if late := time.UnixMilli(e.At).Sub(went); e.Where != where || late > time.Second {
-		st.t.Errorf("the child heard of it after %v in %q, want %q", late, e.Where, where)
+		s.t.Errorf("the child heard of it after %v in %q, want %q", late, e.Where, where)
 	}
 }
 
@@ -219,7 +219,7 @@ func TestFailureInTheMiddle(t *testing.T) {
 			}
 			defer resp.Body.Close()
 			body, err := io.ReadAll(resp.Body)
-			if err != nil || resp.StatusCode != 200 {
+			if err != nil || resp.StatusCode != http.StatusOK {
 				t.Fatalf("%d, %v after %q", resp.StatusCode, err, body)
 			}
 			n, last := 0, map[string]any{}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"strconv"
 	"sync"
@@ -156,7 +157,7 @@ func one(ctx context.Context, s *server, stream bool) error {
 	if err != nil {
 		return hung(ctx)
 	}
-	if !stream || resp.StatusCode != 200 {
+	if !stream || resp.StatusCode != http.StatusOK {
 		if !bytes.Contains(b, []byte(`"error"`)) && !bytes.Contains(b, []byte("Paris")) {
 			return fmt.Errorf("%d %q", resp.StatusCode, b)
 		}

@@ -104,7 +104,7 @@ func readBelow(dir, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close()
+	defer func() { _ = root.Close() }() // nothing was written
 	regular := func(info fs.FileInfo, err error) error {
 		switch {
 		case err != nil:

@@ -401,7 +401,7 @@ func TestHeadersPass(t *testing.T) {
 				t.Fatal(err)
 			}
 			res.Body.Close()
-			if res.StatusCode != 429 || res.Header.Get("Retry-After") != "7" || res.Header.Get("X-Request-Id") != "mine-1" || child.header.Get("X-Request-Id") != "mine-1" {
+			if res.StatusCode != http.StatusTooManyRequests || res.Header.Get("Retry-After") != "7" || res.Header.Get("X-Request-Id") != "mine-1" || child.header.Get("X-Request-Id") != "mine-1" {
 				t.Errorf("%s: %d %v; the child got %v", path, res.StatusCode, res.Header, child.header)
 			}
 		}

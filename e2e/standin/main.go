@@ -12,6 +12,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -60,7 +61,8 @@ func run(args []string) error {
 		time.Sleep(load) // it opens its port when it is done
 		load = 0
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(s.port))
+	var lc net.ListenConfig
+	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:"+strconv.Itoa(s.port))
 	if err != nil {
 		return err
 	}

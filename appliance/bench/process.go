@@ -31,17 +31,18 @@ type Process struct {
 
 // Start starts the program on a free port of loopback and waits until it is healthy. It implements the type of that name.
 func (p Process) Start(ctx context.Context, c Configuration) (*Server, error) {
-	port, err := freePort()
+	port, err := freePort(ctx)
 	if err != nil {
 		return nil, err
 	}
 	args := append(append([]string{}, p.Args...), c.Flags...)
 	args = append(args, "--host", "127.0.0.1", "--port", strconv.Itoa(port))
-	cmd := exec.Command(p.Program, args...)
+	cmd := exec.CommandContext(ctx, p.Program, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Env = p.Env
 	said := &tail{to: p.Output}
 	cmd.Stdout, cmd.Stderr = said, said
-	cmd.WaitDelay = 2 * time.Second
+	cmd.WaitDelay = stopLimit
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -56,8 +57,8 @@ func (p Process) Start(ctx context.Context, c Configuration) (*Server, error) {
 }
 
 // freePort returns a port that nobody listens on.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func freePort(ctx context.Context) (int, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, err
 	}
@@ -71,7 +72,7 @@ func ready(ctx context.Context, url string, gone chan error) error {
 	ask := time.NewTicker(askEvery)
 	defer ask.Stop()
 	for {
-		r, err := http.NewRequestWithContext(ctx, "GET", url+"/health", nil)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/health", nil)
 		if err != nil {
 			return err
 		}
@@ -100,15 +101,22 @@ func end(cmd *exec.Cmd, gone chan error) error {
 	late := time.NewTimer(stopLimit)
 	defer late.Stop()
 	select {
-	case <-gone: // how it ended says nothing about its figures
-		return nil
+	case err := <-gone:
+		return ended(err)
 	case <-late.C:
 	}
 	if err := cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	<-gone
-	return fmt.Errorf("the server did not end within %v of being asked to", stopLimit)
+	return errors.Join(fmt.Errorf("the server did not end within %v of being asked to", stopLimit), ended(<-gone))
+}
+
+// ended passes on why a server could not be waited for. How it ended says nothing about its figures.
+func ended(err error) error {
+	if _, ok := errors.AsType[*exec.ExitError](err); ok || errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 // tail passes what is written on and keeps the end of it.

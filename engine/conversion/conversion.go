@@ -7,6 +7,7 @@ package conversion
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -71,6 +72,9 @@ func open(path string) (*gguf.File, error) {
 	}
 	return f, nil
 }
+
+// leave closes what was only read from.
+func leave(f io.Closer) { _ = f.Close() }
 
 // distinct refuses an output that is one of the inputs.
 func distinct(out string, inputs ...string) error {

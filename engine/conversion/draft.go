@@ -33,7 +33,7 @@ func (d DraftVocabulary) Write() error {
 	if err != nil {
 		return err
 	}
-	defer head.Close()
+	defer leave(head)
 	layer, err := draftLayer(head)
 	if err != nil {
 		return fmt.Errorf("the head %q: %w", d.Head, err)
@@ -42,7 +42,7 @@ func (d DraftVocabulary) Write() error {
 	if err != nil {
 		return err
 	}
-	defer target.Close()
+	defer leave(target)
 	rows, err := d.outputRows(head, target)
 	if err != nil {
 		return fmt.Errorf("the target %q: %w", d.Target, err)

@@ -47,7 +47,7 @@ func (h Hadamard) Write() error {
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer leave(in)
 	weights, err := readImatrix(h.Imatrix)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -59,7 +60,7 @@ func ReadIDs(r io.Reader, vocabulary int) (ids []int32, again int, err error) {
 		return nil, 0, err
 	}
 	if len(ids) == 0 {
-		return nil, 0, fmt.Errorf("no token ids")
+		return nil, 0, errors.New("no token ids")
 	}
 	return ids, again, nil
 }
@@ -70,7 +71,7 @@ func readIDs(path string, vocabulary int) ([]int32, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	defer f.Close()
+	defer leave(f)
 	ids, again, err := ReadIDs(f, vocabulary)
 	if err != nil {
 		return nil, 0, fmt.Errorf("reading ids from %q: %w", path, err)
@@ -91,7 +92,7 @@ type Count struct {
 // that end an answer are always among them, whatever the texts hold: a draft that cannot propose them runs on.
 func CountTokens(c Count) error {
 	if c.Size < 1 || len(c.Texts) == 0 {
-		return fmt.Errorf("an id list needs a size and at least one text")
+		return errors.New("an id list needs a size and at least one text")
 	}
 	if err := distinct(c.Out, append(slices.Clone(c.Texts), c.Target)...); err != nil {
 		return err
@@ -100,7 +101,7 @@ func CountTokens(c Count) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer leave(f)
 	t, err := tokenizer.New(f)
 	if err != nil {
 		return fmt.Errorf("reading the vocabulary of %q: %w", c.Target, err)
@@ -113,7 +114,7 @@ func CountTokens(c Count) error {
 	}
 	ids, total, covered := frequent(t, counts, c.Size)
 	if total == 0 {
-		return fmt.Errorf("the texts hold no tokens")
+		return errors.New("the texts hold no tokens")
 	}
 	share := float64(covered) / float64(total) * 100
 	var out bytes.Buffer
@@ -135,7 +136,7 @@ func countFile(t *tokenizer.Tokenizer, path string, counts []int64) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer leave(f)
 	in := bufio.NewReaderSize(f, 1<<16)
 	for {
 		var piece []byte
@@ -143,14 +144,14 @@ func countFile(t *tokenizer.Tokenizer, path string, counts []int64) error {
 			var line []byte
 			line, err = in.ReadSlice('\n')
 			piece = append(piece, line...)
-			if err == bufio.ErrBufferFull {
+			if errors.Is(err, bufio.ErrBufferFull) {
 				err = nil
 			}
 		}
 		for _, id := range t.Encode(string(piece), tokenizer.Options{}) {
 			counts[id]++
 		}
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

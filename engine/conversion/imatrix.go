@@ -31,7 +31,7 @@ func readImatrix(path string) (imatrix, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening importance matrix %q: %w (a .dat file must be converted with llama-imatrix first)", path, err)
 	}
-	defer f.Close()
+	defer leave(f)
 	m := imatrix{}
 	for _, t := range f.Tensors() {
 		const suffix = ".in_sum2"

@@ -33,7 +33,7 @@ func (i Import) Write() error {
 	if err != nil {
 		return fmt.Errorf("importing %q: %w", i.Dir, err)
 	}
-	defer f.Close()
+	defer leave(f)
 	w, tokens, err := i.plan(f)
 	if err != nil {
 		return fmt.Errorf("importing %q: %w", i.Dir, err)

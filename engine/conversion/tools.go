@@ -44,15 +44,15 @@ func (t Tools) find(option, variable, name string) (string, error) {
 	}
 	path, err := t.LookPath(name)
 	if err != nil {
-		return "", &missingTool{name, variable}
+		return "", &missingToolError{name, variable}
 	}
 	return path, nil
 }
 
-// missingTool says that a program is nowhere.
-type missingTool struct{ name, variable string }
+// missingToolError says that a program is nowhere.
+type missingToolError struct{ name, variable string }
 
-func (e *missingTool) Error() string {
+func (e *missingToolError) Error() string {
 	return fmt.Sprintf("there is no %s on PATH and %s is not set: install llama.cpp, or name the file", e.name, e.variable)
 }
 
@@ -109,7 +109,7 @@ func (q Quantize) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer in.Close()
+	defer leave(in)
 	if err := q.checkSource(in); err != nil {
 		return fmt.Errorf("quantizing %q: %w", q.In, err)
 	}
@@ -228,7 +228,7 @@ func falls(in *gguf.File, to gguf.Type) bool {
 
 // ourselves quantises without llama.cpp, to plain types only.
 func (q Quantize) ourselves(in *gguf.File, why error) error {
-	var missing *missingTool
+	var missing *missingToolError
 	to, ok := baseType(q.Type)
 	if !errors.As(why, &missing) || !ok || !slices.Contains(plain, to) || to.String() != strings.ToUpper(q.Type) {
 		return why

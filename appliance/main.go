@@ -19,10 +19,11 @@ const usage = `usage: 1bit COMMAND [options]
 
   serve     serve a model over an OpenAI-compatible API
   chat      talk to a model in the terminal
-  model     obtain models by name, plan what fits where
+  model     obtain, import and quantise models, plan what fits where
   engine    run the built-in engine alone
   doctor    say what of this box is usable, and what to do about the rest
-  tool      measuring and converting
+  tool      measure, cut draft heads, rotate weights
+  bench     compare settings of serve, measure the whole wait
   version   print the version
 
 1bit COMMAND -h says more.
@@ -58,6 +59,8 @@ func (p program) run(ctx context.Context, args []string) int {
 		return runDoctor(rest, p.stdout, p.stderr)
 	case "tool":
 		return p.tool(ctx, rest)
+	case "bench":
+		return runBench(rest, p.stdout, p.stderr)
 	case "version", "--version":
 		return p.version(rest)
 	case "help", "-h", "--help":

@@ -19,8 +19,11 @@ import (
 const modelUsage = `usage: 1bit model pull [--fallback NAME] NAME
        1bit model list
        1bit model plan FILE [--ctx-size N] [--parallel N] [--free GIB]
+       1bit model import DIR --out FILE [--type TYPE]
+       1bit model convert ... | quantize ...
 
 plan says what a model takes and where it fits, before anything is loaded.
+import makes a GGUF file of a folder of safetensors; convert and quantize drive an installed llama.cpp. -h says more.
 pull obtains a model by name, verifies it and prints its path. Models: %s
 `
 
@@ -45,6 +48,9 @@ func runModel(args []string, stdout, stderr io.Writer) int {
 		return 0
 	case "pull":
 		return pullModel(args[1:], stdout, stderr)
+	}
+	if run, ok := modelCommands()[args[0]]; ok {
+		return run(args[1:], stdout, stderr)
 	}
 	fmt.Fprintf(stderr, "1bit model: unknown command %q\n%s", args[0], usage)
 	return 2

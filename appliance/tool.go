@@ -21,6 +21,11 @@ const toolUsage = `usage: 1bit tool NAME [options]
 
   memory      [-t THREADS]                              the machine's read bandwidth in GB/s
   perplexity  -m FILE -f TEXT [-c TOKENS] [-t THREADS]   how well a model predicts a text
+  mtp-draft-vocab --mtp HEAD --target FILE --ids FILE --out FILE
+                                                        a draft head that proposes from part of the vocabulary
+  hadamard    --in FILE --out FILE                      a rotated, stamped Q4_0 file
+
+1bit tool NAME -h says more of the last two.
 `
 
 // toolCommand is one tool: its arguments and where it writes.
@@ -28,14 +33,18 @@ type toolCommand = func(args []string, stdout, stderr io.Writer) int
 
 // tools are the tools by name.
 func (p program) tools(ctx context.Context) map[string]toolCommand {
-	return map[string]toolCommand{
+	all := toolCommands()
+	for name, run := range map[string]toolCommand{
 		"memory": func(args []string, stdout, stderr io.Writer) int {
 			return p.report("tool memory", memory(args, stdout))
 		},
 		"perplexity": func(args []string, stdout, stderr io.Writer) int {
 			return p.report("tool perplexity", perplexity(ctx, args, stdout, stderr))
 		},
+	} {
+		all[name] = run
 	}
+	return all
 }
 
 // tool is `1bit tool`.

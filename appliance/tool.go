@@ -161,7 +161,7 @@ func perplexity(ctx context.Context, args []string, stdout, stderr io.Writer) er
 	if err != nil {
 		return fmt.Errorf("opening %q: %w", file, err)
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	vocabulary, err := tokenizer.New(f)
 	if err != nil {
 		return fmt.Errorf("reading the vocabulary of %q: %w", file, err)

@@ -278,12 +278,12 @@ func extract(zipPath, member, dst string, limit int64) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("opening %s: %w", filepath.Base(zipPath), err)
 	}
-	defer z.Close()
+	defer func() { _ = z.Close() }()
 	src, err := z.Open(member)
 	if err != nil {
 		return 0, fmt.Errorf("looking into %s: %w", filepath.Base(zipPath), err)
 	}
-	defer src.Close()
+	defer func() { _ = src.Close() }()
 	out, err := os.Create(dst + ".tmp")
 	if err != nil {
 		return 0, err

@@ -52,9 +52,9 @@ func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNotFound)
 		return
 	}
-	b, from := h.body, 0
+	b := h.body
 	if s, ok := strings.CutPrefix(r.Header.Get("Range"), "bytes="); ok && !h.noRange {
-		from, _ = strconv.Atoi(strings.TrimSuffix(s, "-"))
+		from, _ := strconv.Atoi(strings.TrimSuffix(s, "-"))
 		if h.lieRange {
 			from++
 		}

@@ -27,7 +27,7 @@ import (
 
 type options struct {
 	bin, llama, models, level string
-	threads, rounds, port     int
+	threads, rounds           int
 	quick                     bool
 }
 
@@ -164,7 +164,7 @@ func startProc(o options, name, file string, slots, ctx int) (*proc, error) {
 		resp, err := http.Get(p.url + "/health")
 		if err == nil {
 			resp.Body.Close()
-			if resp.StatusCode == 200 {
+			if resp.StatusCode == http.StatusOK {
 				p.up = time.Since(begin)
 				return p, nil
 			}
@@ -225,8 +225,11 @@ func (p *proc) complete(ids []int, n int) (timings, error) {
 	var v struct {
 		Timings timings `json:"timings"`
 	}
-	if err := json.Unmarshal(b, &v); err != nil || resp.StatusCode != 200 {
-		return timings{}, fmt.Errorf("%s: %d %v %.300s", p.name, resp.StatusCode, err, b)
+	if resp.StatusCode != http.StatusOK {
+		return timings{}, fmt.Errorf("%s: %s: %.300s", p.name, resp.Status, b)
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		return timings{}, fmt.Errorf("%s: %w: %.300s", p.name, err, b)
 	}
 	return v.Timings, nil
 }

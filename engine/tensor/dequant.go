@@ -49,8 +49,8 @@ func halfAt(b []byte, i int) float32 {
 // dequantizeLegacy reads one 32-block: d, the minimum of the _1 types, the
 // fifth bits of the Q5 types, 16 bytes of nibbles (element i low, i+16 high).
 func dequantizeLegacy(t Type, b []byte, dst []float32) {
-	d, low := halfAt(b, 0), float32(0)
-	at := 2
+	d, at := halfAt(b, 0), 2
+	var low float32
 	switch t {
 	case Q4_0:
 		low = -8 * d

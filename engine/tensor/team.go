@@ -41,7 +41,7 @@ type Team struct {
 	arrived counter // workers at the barrier
 	barrier event   // advanced when all have arrived
 	aborted atomic.Bool
-	failure atomic.Pointer[WorkerPanic]
+	failure atomic.Pointer[WorkerPanicError]
 
 	chunks [chunkCounters]chunkCounter
 }
@@ -76,15 +76,15 @@ type chunkCounter struct {
 	_ [cacheLine - 8]byte
 }
 
-// WorkerPanic is what Run panics with after a panic in a worker.
-type WorkerPanic struct {
+// WorkerPanicError is what Run panics with after a panic in a worker.
+type WorkerPanicError struct {
 	Worker int    // ID of the worker
 	Value  any    // what it panicked with
 	Stack  []byte // where, as runtime/debug.Stack prints it
 }
 
 // Error returns all of it.
-func (p *WorkerPanic) Error() string {
+func (p *WorkerPanicError) Error() string {
 	return fmt.Sprintf("tensor: worker %d panicked: %v\n\n%s", p.Worker, p.Value, p.Stack)
 }
 
@@ -123,7 +123,7 @@ func (t *Team) Size() int { return len(t.workers) }
 // Run calls f once in every worker and returns when all calls have. The workers
 // must call Barrier and Each in the same order. When f panics in a worker, the
 // others leave at their next Barrier or Each, and Run panics with a
-// *WorkerPanic of the first; the team stays usable. Runs of several goroutines
+// *WorkerPanicError of the first; the team stays usable. Runs of several goroutines
 // follow one another. f must not call Run.
 func (t *Team) Run(f func(w *Worker)) { t.RunN(len(t.workers), f) }
 
@@ -195,7 +195,7 @@ func (t *Team) call(w *Worker) {
 			value = "runtime.Goexit was called"
 		}
 		if value != nil {
-			t.failure.CompareAndSwap(nil, &WorkerPanic{w.ID, value, debug.Stack()})
+			t.failure.CompareAndSwap(nil, &WorkerPanicError{w.ID, value, debug.Stack()})
 		}
 		t.abort()
 	}()

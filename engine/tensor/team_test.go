@@ -170,7 +170,7 @@ func TestPanicReachesTheCaller(t *testing.T) {
 					w.Barrier()
 				})
 			})
-			p, ok := value.(*tensor.WorkerPanic)
+			p, ok := value.(*tensor.WorkerPanicError)
 			if !ok || p.Value != round || p.Worker != culprit || !strings.Contains(p.Error(), "team_test.go") {
 				t.Fatalf("round %d: caught %v", round, value)
 			}

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -107,23 +108,25 @@ func TestClientGone(t *testing.T) {
 			s.URL = twoHops(t, s)
 		}
 		for _, c := range []struct {
-			state, word, where string
-			stream             bool
+			state, where string
+			departure
 		}{
-			{"streaming", "!endless!", "endless", true},
-			{"streaming and silent", "!stall-after:2!", "stall-after", true},
-			{"not streaming", "!stall!", "stall", false},
-			{"prefill", "!stall!", "stall", true},
+			{"streaming", "endless", departure{text: "!endless!", at: "hold", stream: true, reads: true}},
+			{"streaming and silent", "stall-after", departure{text: "!stall-after:2!", at: "hold", stream: true, reads: true}},
+			{"not streaming", "stall", departure{text: "!stall!", at: "hold"}},
+			{"prefill", "stall", departure{text: "!stall!", at: "hold", stream: true}},
 		} {
 			t.Run(fmt.Sprint(c.state, ", hops ", hops), func(t *testing.T) {
+				st := st.in(t)
 				before := len(st.log("gone"))
-				went := st.leave(s, c.word, c.stream)
+				went := st.leave(s, c.departure)
 				st.wentWithin(went, before, c.where)
 			})
 		}
 		t.Run(fmt.Sprint("queued, hops ", hops), func(t *testing.T) {
+			st := st.in(t)
 			before := len(st.log("gone"))
-			asked := len(st.log("request"))
+			held := len(st.log("hold"))
 			holder, letGo := context.WithCancel(t.Context())
 			var group sync.WaitGroup
 			group.Go(func() {
@@ -131,8 +134,8 @@ func TestClientGone(t *testing.T) {
 					resp.Body.Close()
 				}
 			})
-			await(t, 5*time.Second, "the only slot is taken", func() bool { return len(st.log("request")) > asked })
-			went := st.leave(s, capital, true)
+			await(t, 5*time.Second, "the only slot is taken", func() bool { return len(st.log("hold")) > held })
+			went := st.leave(s, departure{text: capital, at: "request", stream: true})
 			st.wentWithin(went, before, "queued")
 			letGo()
 			group.Wait()
@@ -144,21 +147,30 @@ func TestClientGone(t *testing.T) {
 	}
 }
 
-// leave sends a request, goes as soon as the child has it, and returns when.
-func (s *stage) leave(v *server, text string, stream bool) time.Time {
+// departure is how a client goes: when the child has noted an event and, if it reads, when it has got something. A client
+// that went before would be missed: a child that only then comes to write finds the connection gone.
+type departure struct {
+	text, at      string
+	stream, reads bool
+}
+
+// leave sends a request, goes and returns when.
+func (s *stage) leave(v *server, d departure) time.Time {
 	s.t.Helper()
-	asked := len(s.log("request"))
+	before := len(s.log(d.at))
 	ctx, cancel := context.WithCancel(s.t.Context())
 	var group sync.WaitGroup
+	var got atomic.Bool
 	group.Go(func() {
-		resp, err := v.send(ctx, "/v1/chat/completions", chat(text, obj{"stream": stream}))
+		resp, err := v.send(ctx, "/v1/chat/completions", chat(d.text, obj{"stream": d.stream}))
 		if err == nil {
+			_, err := io.CopyN(io.Discard, resp.Body, 1)
+			got.Store(err == nil)
 			_, _ = io.Copy(io.Discard, resp.Body) // until it is cancelled
 			resp.Body.Close()
 		}
 	})
-	await(s.t, 5*time.Second, "the child has the request", func() bool { return len(s.log("request")) > asked })
-	time.Sleep(50 * time.Millisecond) // into the middle of it
+	await(s.t, 5*time.Second, "the child has the request", func() bool { return len(s.log(d.at)) > before && (got.Load() || !d.reads) })
 	went := time.Now()
 	cancel()
 	group.Wait()

@@ -66,6 +66,13 @@ func newStage(t *testing.T, env ...string) *stage {
 	return &stage{t: t, dir: dir, env: append(env, "STANDIN_LOG="+filepath.Join(dir, "log"))}
 }
 
+// in returns the stage for a test within the test.
+func (s *stage) in(t *testing.T) *stage {
+	inner := *s
+	inner.t = t
+	return &inner
+}
+
 // file makes a file and returns its path.
 func (s *stage) file(name, text string) string {
 	s.t.Helper()

@@ -59,6 +59,7 @@ func (s *server) of(r *http.Request, a asked) fault {
 func (s *server) before(w http.ResponseWriter, r *http.Request, f fault) bool {
 	switch f.kind {
 	case "stall":
+		hold(r, "stall")
 		leave(r, "stall")
 	case "slow-headers":
 		select {
@@ -88,6 +89,11 @@ func (s *server) before(w http.ResponseWriter, r *http.Request, f fault) bool {
 	return false
 }
 
+// hold notes that the request has come to where it stays until its client goes.
+func hold(r *http.Request, where string) {
+	note(map[string]any{"event": "hold", "where": where, "id": r.Header.Get("X-Request-Id")})
+}
+
 // leave waits until the client has gone and notes it.
 func leave(r *http.Request, where string) {
 	<-r.Context().Done()
@@ -106,12 +112,14 @@ func (s *server) during(r *http.Request, f fault, i int, send func(string) bool)
 	}
 	switch {
 	case f.kind == "endless" && i == 2:
+		hold(r, "endless")
 		for r.Context().Err() == nil && send(`data: {"choices":[{"index":0,"delta":{"content":"x"},"text":"x","finish_reason":null}]}`+"\n\n") {
 			time.Sleep(time.Millisecond)
 		}
 		leave(r, "endless")
 		return false
 	case f.kind == "stall-after" && i == f.n:
+		hold(r, "stall-after")
 		leave(r, "stall-after")
 		return false
 	case f.kind == "die-after" && i == f.n:

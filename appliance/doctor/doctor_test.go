@@ -370,42 +370,6 @@ func TestThisMachine(t *testing.T) {
 	}
 }
 
-func TestParseDevices(t *testing.T) {
-	for _, c := range []struct {
-		out  string
-		want []string
-		err  bool
-	}{
-		{"Available devices:\n  Vulkan0: NVIDIA H200 (143771 MiB, 143000 MiB free)\n", []string{"Vulkan0"}, false},
-		{"noise\nAvailable devices:\n  HRX0: a: b\n  Vulkan0: c\n  CUDA0: d\n", []string{"HRX0", "Vulkan0", "CUDA0"}, false},
-		{"Available devices:\n  (none)\n", nil, false},
-		{"Available devices:\n", nil, false},
-		{"Available devices:\n  two words: x\n  :\n", nil, false},
-		{"", nil, true},
-		{"error", nil, true},
-	} {
-		got, err := doctor.ParseDevices(c.out)
-		if !slices.Equal(got, c.want) || (err != nil) != c.err {
-			t.Errorf("%q: %v, error %v", c.out, got, err)
-		}
-	}
-}
-
-// FuzzParseDevices checks that whatever a program prints gives names that can be printed.
-func FuzzParseDevices(f *testing.F) {
-	f.Fuzz(func(t *testing.T, out string) {
-		names, err := doctor.ParseDevices(out)
-		if err != nil && len(names) > 0 {
-			t.Fatalf("both %v and the error %v", names, err)
-		}
-		for _, n := range names {
-			if n == "" || strings.ContainsAny(n, " \t\n:\x1b") {
-				t.Fatalf("the name %q", n)
-			}
-		}
-	})
-}
-
 // FuzzExamine checks that odd files of a system are told about and never end the doctor.
 func FuzzExamine(f *testing.F) {
 	f.Fuzz(func(t *testing.T, release, cmdline, cgroup, number, properties string) {

@@ -2,13 +2,13 @@ package doctor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"onebit/engine"
+	"onebit/engine/backend"
 )
 
 // patience is how long a program may take to say what it is.
@@ -122,29 +122,11 @@ func (e *exam) devices(p Program) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := ParseDevices(out)
+	list, err := backend.ParseDevices(out)
 	if err == nil {
 		e.lists[p.Path] = list
 	}
 	return list, err
-}
-
-// ParseDevices reads what `llama-server --list-devices` prints and returns the names, such as Vulkan0.
-func ParseDevices(out string) ([]string, error) {
-	_, rest, ok := strings.Cut(out, "Available devices:")
-	if !ok {
-		return nil, errors.New("it prints no list")
-	}
-	var names []string
-	for line := range strings.Lines(rest) {
-		name, _, ok := strings.Cut(strings.TrimSpace(line), ":")
-		if ok && name != "" && !strings.ContainsFunc(name, func(r rune) bool {
-			return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
-		}) {
-			names = append(names, name)
-		}
-	}
-	return names, nil
 }
 
 // judge says for each device whether a model can run on it.

@@ -141,6 +141,12 @@ func (m *Machine) Devices(ctx context.Context, program string, env ...string) ([
 	if err != nil {
 		return nil, err
 	}
+	return ParseDevices(out)
+}
+
+// ParseDevices reads what a llama-server prints on --list-devices and returns the names, which consist of letters and
+// digits. A text without such a list is an error.
+func ParseDevices(out string) ([]string, error) {
 	_, list, ok := strings.Cut(out, "Available devices:")
 	if !ok {
 		return nil, errors.New("it prints no list of devices")
@@ -148,7 +154,9 @@ func (m *Machine) Devices(ctx context.Context, program string, env ...string) ([
 	var names []string
 	for line := range strings.Lines(list) {
 		name, _, ok := strings.Cut(strings.TrimSpace(line), ":")
-		if ok && name != "" && !strings.ContainsAny(name, " \t(") {
+		if ok && name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+			return (r < '0' || r > '9') && (r < 'A' || r > 'Z') && (r < 'a' || r > 'z')
+		}) {
 			names = append(names, name)
 		}
 	}

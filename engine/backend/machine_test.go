@@ -46,6 +46,7 @@ func TestDevices(t *testing.T) {
 		{"ggml_vulkan: 0 = x: y\nAvailable devices:\n  ROCm0: AMD\n", []string{"ROCm0"}, false},
 		{"Available devices:\n  (none)\n", nil, false},
 		{"Available devices:", nil, false},
+		{"Available devices:\n  two words: x\n  :\n", nil, false},
 		{"usage: something\n", nil, true},
 		{"", nil, true},
 	} {
@@ -55,6 +56,21 @@ func TestDevices(t *testing.T) {
 			t.Errorf("%q: %v, %v", c.out, got, err)
 		}
 	}
+}
+
+// FuzzParseDevices checks that whatever a program prints gives names that can be printed.
+func FuzzParseDevices(f *testing.F) {
+	f.Fuzz(func(t *testing.T, out string) {
+		names, err := backend.ParseDevices(out)
+		if err != nil && len(names) > 0 {
+			t.Fatalf("both %v and the error %v", names, err)
+		}
+		for _, n := range names {
+			if n == "" || strings.ContainsAny(n, " \t\n:\x1b") {
+				t.Fatalf("the name %q", n)
+			}
+		}
+	})
 }
 
 func TestDevicesAreAskedOnce(t *testing.T) {

@@ -87,7 +87,7 @@ func (a *assembly) gateway() (gateway.Config, error) {
 	files := []string{o.Model}
 	c := gateway.Config{
 		AdaptiveAt: p.AdaptiveAt, Sticky: p.Sticky, LongFrom: p.LongFrom,
-		Strict: a.cfg.StrictModel, Key: gateway.Secret(a.cfg.APIKey), MediaPath: a.cfg.MediaPath,
+		Strict: a.cfg.StrictModel, Key: a.cfg.APIKey, MediaPath: a.cfg.MediaPath,
 		Limits: a.cfg.Limits, Log: a.log,
 	}
 	switch p.Mode {

@@ -28,13 +28,10 @@ const toolUsage = `usage: 1bit tool NAME [options]
 1bit tool NAME -h says more of the last two.
 `
 
-// toolCommand is one tool: its arguments and where it writes.
-type toolCommand = func(args []string, stdout, stderr io.Writer) int
-
 // tools are the tools by name.
-func (p program) tools(ctx context.Context) map[string]toolCommand {
+func (p program) tools(ctx context.Context) map[string]command {
 	all := toolCommands()
-	for name, run := range map[string]toolCommand{
+	for name, run := range map[string]command{
 		"memory": func(args []string, stdout, stderr io.Writer) int {
 			return p.report("tool memory", memory(args, stdout))
 		},

@@ -64,9 +64,9 @@ type Config struct {
 
 	Side []Model // servers beside the model, each with a role
 
-	Strict    bool   // a model name that is not served is an error
-	Key       Secret // what a client must show; empty lets everybody in
-	MediaPath string // the directory below which file: addresses of images are served; empty serves none
+	Strict    bool          // a model name that is not served is an error
+	Key       config.Secret // what a client must show; empty lets everybody in
+	MediaPath string        // the directory below which file: addresses of images are served; empty serves none
 
 	Limits config.Limits
 	Log    *slog.Logger

@@ -9,15 +9,6 @@ import (
 	"onebit/engine/wire"
 )
 
-// Secret is a text that is never shown.
-type Secret string
-
-// String hides the secret.
-func (Secret) String() string { return "[hidden]" }
-
-// GoString hides the secret.
-func (Secret) GoString() string { return "[hidden]" }
-
 // admits refuses a request without the key. Who watches the program need not have one.
 func (g *Gateway) admits(r *http.Request, route string) error {
 	if g.cfg.Key == "" || route == "/health" {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -49,31 +50,39 @@ func (c Cache) Verify(ctx context.Context, e Entry, p Progress) error {
 	if info.Size() != e.Size {
 		return fmt.Errorf("checking %s: it has %d bytes, not %d: %w", path, info.Size(), e.Size, ErrDamaged)
 	}
-	stamp := fmt.Sprintf("%s %d %d\n", e.SHA256, info.Size(), info.ModTime().UnixNano())
-	if old, err := os.ReadFile(path + ".ok"); err == nil && string(old) == stamp {
+	if old, err := os.ReadFile(path + ".ok"); err == nil && string(old) == stamp(e, info) {
 		return nil
 	}
-	sum, err := hashFile(ctx, path, e.Size, p)
+	sum, err := hashFile(ctx, path, e, p)
 	if err != nil {
 		return err
 	}
 	if sum != e.SHA256 {
 		return fmt.Errorf("checking %s: its SHA-256 is %s, not %s: %w", path, sum, e.SHA256, ErrDamaged)
 	}
-	// The stamp only saves time: a folder that cannot be written is no reason to refuse the model.
-	_ = os.WriteFile(path+".ok", []byte(stamp), 0o644)
+	c.remember(e, info)
 	return nil
 }
 
-// hashFile computes the SHA-256 of a file in lower-case hex.
-func hashFile(ctx context.Context, path string, size int64, p Progress) (string, error) {
+// stamp is what is remembered of a file whose hash was right.
+func stamp(e Entry, info fs.FileInfo) string {
+	return fmt.Sprintf("%s %d %d\n", e.SHA256, info.Size(), info.ModTime().UnixNano())
+}
+
+// remember writes the stamp, which only saves time: a folder that cannot be written is no reason to refuse the model.
+func (c Cache) remember(e Entry, info fs.FileInfo) {
+	_ = os.WriteFile(c.Path(e)+".ok", []byte(stamp(e, info)), 0o644)
+}
+
+// hashFile computes the SHA-256 of what may be the file of e, in lower-case hex.
+func hashFile(ctx context.Context, path string, e Entry, p Progress) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
 	h := sha256.New()
-	w := &meter{ctx: ctx, w: h, p: p, what: "checking " + filepath.Base(path), total: size}
+	w := &meter{ctx: ctx, w: h, p: p, what: "checking " + e.File, total: e.Size}
 	if _, err := io.Copy(w, f); err != nil {
 		return "", fmt.Errorf("reading %s: %w", path, err)
 	}
@@ -82,7 +91,7 @@ func hashFile(ctx context.Context, path string, size int64, p Progress) (string,
 
 // promote gives a finished partial file its final name once its hash is right, and removes it otherwise.
 func (c Cache) promote(ctx context.Context, e Entry, partial string, p Progress) error {
-	sum, err := hashFile(ctx, partial, e.Size, p)
+	sum, err := hashFile(ctx, partial, e, p)
 	if err != nil {
 		return err
 	}
@@ -96,7 +105,10 @@ func (c Cache) promote(ctx context.Context, e Entry, partial string, p Progress)
 	if err := os.Rename(partial, c.Path(e)); err != nil {
 		return fmt.Errorf("naming the downloaded model: %w", err)
 	}
-	return c.Verify(ctx, e, p)
+	if info, err := os.Stat(c.Path(e)); err == nil { // else the next use computes the hash again
+		c.remember(e, info)
+	}
+	return nil
 }
 
 func syncFile(path string) error {

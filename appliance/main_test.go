@@ -92,7 +92,7 @@ func TestCommandLine(t *testing.T) {
 		{"serve, a missing file", []string{"serve", "-m", missing}, 1, "", "1bit serve: the model \"" + missing + "\" cannot be read: no such file"},
 		{"serve, checks come before the port", []string{"serve", "-m", missing, "--port", port}, 1, "", "1bit serve: the model"},
 		{"serve, a directory", []string{"serve", "-m", t.TempDir()}, 1, "", "1bit serve: the model"},
-		{"serve, port taken", []string{"serve", "-m", file, "--port", port}, 1, "", "1bit serve: cannot listen on 127.0.0.1:" + port + ": "},
+		{"serve, port taken", []string{"serve", "-m", file, "--port", port}, 1, "", "1bit serve: cannot listen on 127.0.0.1:" + port + ": listen tcp 127.0.0.1:" + port + ": bind: address already in use; give another port with --port N"},
 		{"engine without a model", []string{"engine"}, 2, "", "usage: 1bit engine"},
 		{"engine help", []string{"engine", "--help"}, 0, "usage: 1bit engine", ""},
 		{"engine, no value", []string{"engine", "-m"}, 1, "", "1bit engine: -m needs a value\n"},

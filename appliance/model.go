@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -34,10 +35,12 @@ func runModel(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprint(stderr, usage)
 		return 2
 	}
-	switch args[0] {
-	case "-h", "--help":
+	ours := args[0] == "list" || args[0] == "plan" || args[0] == "pull"
+	if args[0] == "-h" || args[0] == "--help" || (ours && (slices.Contains(args, "-h") || slices.Contains(args, "--help"))) {
 		fmt.Fprint(stdout, usage)
 		return 0
+	}
+	switch args[0] {
 	case "list":
 		return listModels(stdout, stderr)
 	case "plan":
@@ -90,7 +93,7 @@ func planModel(args []string, stdout io.Writer) error {
 	if o.Parallel, err = count("--parallel", parallel); err != nil {
 		return err
 	}
-	pools := plan.Boxes()
+	pools := boxes()
 	if free != "" {
 		gib, err := strconv.ParseFloat(free, 64)
 		if err != nil {
@@ -109,6 +112,15 @@ func planModel(args []string, stdout io.Writer) error {
 	return plan.Print(stdout, p, pools)
 }
 
+// boxes are the machines that a plan is made for: this one, where its memory can be told, and the usual ones.
+func boxes() []plan.Pool {
+	m, err := plan.ReadMemory(os.ReadFile)
+	if err != nil {
+		return plan.Boxes()
+	}
+	return append([]plan.Pool{{Name: "this machine", Available: m.Available}}, plan.Boxes()...)
+}
+
 // pullModel obtains one model and prints its path on stdout; everything for people goes to stderr.
 func pullModel(args []string, stdout, stderr io.Writer) int {
 	var name, fallback string
@@ -122,6 +134,10 @@ func pullModel(args []string, stdout, stderr io.Writer) int {
 		default:
 			name, args = args[0], args[1:]
 		}
+	}
+	if name == "" {
+		fmt.Fprintf(stderr, "1bit model pull: the name of a model is needed; known are %s\n", catalog.Names())
+		return 2
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -157,6 +173,17 @@ func pull(ctx context.Context, name string, stderr io.Writer) (string, error) {
 		return "", errors.New("stopped; what was downloaded is kept, run again to go on")
 	}
 	return path, err
+}
+
+// byName adds to an error about a model what helps someone who gave the name of a known one in place of a file.
+func byName(model string, err error) error {
+	if _, known := catalog.Find(model); err == nil || !known {
+		return err
+	}
+	if _, there := os.Stat(model); there == nil {
+		return err
+	}
+	return fmt.Errorf("%w; `1bit model pull %s` obtains the model of that name and prints its path", err, model)
 }
 
 // bar draws a progress bar on a terminal, and a line every ten percent elsewhere.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"onebit/appliance/config"
@@ -41,9 +42,12 @@ func (p program) serveModel(ctx context.Context, cfg config.Config) error {
 	begin := time.Now()
 	a, err := assemble(ctx, cfg, outputs{stdout: p.stdout, stderr: p.stderr, log: p.log(slog.LevelInfo)})
 	if err != nil {
-		return err
+		return byName(cfg.Models[0].Model, err)
 	}
 	server, err := edge.Listen(ctx, edge.Config{Host: cfg.Host, Port: cfg.Port, Drain: cfg.Limits.Drain, Log: a.log}, a.api)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w; give another port with --port N, or --port 0 for a free one", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -78,7 +82,8 @@ func (p program) tell(plan *backend.Plan) {
 	}
 }
 
-// example is a request that shows how to use what is served: path and body.
+// example is a request that shows how to use what is served: path and body. It is one that a small model answers too,
+// and bounded, so that one which talks on cannot look like a program that hangs.
 func example(role recipe.Role) (path, body string) {
 	switch role {
 	case recipe.Embedding:
@@ -86,7 +91,7 @@ func example(role recipe.Role) (path, body string) {
 	case recipe.Reranking:
 		return "rerank", `{"query":"What is a river?","documents":["Water that flows","A heap of stone"]}`
 	}
-	return "chat/completions", `{"messages":[{"role":"user","content":"What is the capital of France?"}]}`
+	return "chat/completions", `{"messages":[{"role":"user","content":"Which city is the capital of France?"}],"max_tokens":200,"temperature":0}`
 }
 
 // announce says what is served and how to use it.

@@ -127,7 +127,7 @@ func TestServe(t *testing.T) {
 	p.until("To stop")
 	said := p.said.String()
 	for _, want := range []string{
-		"address  " + p.url + "/v1\n", "model    smol\n", "device   cpu (auto: ", "context  512 tokens", "curl " + p.url + "/v1/chat/completions",
+		"address  " + p.url + "/v1\n", "model    smol\n", "device   cpu (auto: ", "context  512 tokens", "curl " + p.url + "/v1/chat/completions", `"max_tokens":200,"temperature":0}'`,
 		"--host 127.0.0.1 --port ", "--alias smol -c 2048 -np 2\n",
 	} {
 		if !strings.Contains(said, want) {

@@ -15,7 +15,8 @@ PKGS := ./...
 
 .PHONY: help
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  \033[1m%-14s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@b= r=; [ ! -t 1 ] || { b=$$'\e[1m'; r=$$'\e[0m'; }; \
+		awk -F':.*## ' -v b="$$b" -v r="$$r" '/^[a-z0-9-]+:.*## /{printf "  %s%-14s%s %s\n", b, $$1, r, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
 setup: ## install what building needs (Go, git); says what it cannot
@@ -23,6 +24,7 @@ setup: ## install what building needs (Go, git); says what it cannot
 
 .PHONY: build
 build: setup ## build bin/1bit
+	@[ -x bin/1bit ] || echo "building bin/1bit; the first time takes a minute or two"
 	go build $(GOFLAGS_RELEASE) -o bin/1bit ./appliance
 
 .PHONY: run

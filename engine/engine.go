@@ -53,6 +53,13 @@ type Chunk struct {
 	// Raw is one JSON object as the backend sent it, without framing, in valid UTF-8. The bytes may be used until emit
 	// returns.
 	Raw []byte
+
+	// More says that the next piece is at hand: emit is called again, or the generation ends, without waiting for
+	// anything. What writes pieces on may hold this one back until then.
+	More bool
+
+	// Raw[ModelAt:ModelEnd] is the JSON value of the member model. Both are 0 when the backend has not looked.
+	ModelAt, ModelEnd int
 }
 
 // Usage counts the tokens of one generation.

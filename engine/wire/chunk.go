@@ -19,7 +19,12 @@ type Head struct {
 	Error []byte // the JSON value of error
 
 	modelAt int
+
+	Finished bool // a HeadReader's: what the function Finished says
 }
+
+// ModelPlace returns where the value of model lies in the bytes that the head was read from; zeros without one.
+func (h Head) ModelPlace() (at, end int) { return h.modelAt, h.modelAt + len(h.Model) }
 
 // ReadHead looks at the members of one answer object or event. It allocates nothing.
 func ReadHead(raw []byte) (Head, error) {

@@ -68,6 +68,23 @@ func (r *EventReader) Next() (Event, error) {
 	}
 }
 
+// More reports whether Next would return another event, other than Done's, without reading from the stream. It does not
+// promise to find every such event.
+func (r *EventReader) More() bool {
+	n := r.r.Buffered()
+	if n == 0 {
+		return false
+	}
+	rest, err := r.r.Peek(n)
+	end := bytes.Index(rest, []byte("\n\n"))
+	if err != nil || end < 0 {
+		return false
+	}
+	const data = "data: {" // a line that makes an event, unlike comments and empty data
+	event := rest[:end]
+	return bytes.HasPrefix(event, []byte(data)) || bytes.Contains(event, []byte("\n"+data))
+}
+
 // field takes one line of an event.
 func (r *EventReader) field(line []byte, name *string, seen *bool) {
 	key, value, _ := bytes.Cut(line, []byte(":"))
@@ -121,10 +138,29 @@ func (r *EventReader) line() ([]byte, error) {
 func AppendEvent(dst, data []byte) []byte {
 	dst = append(dst, "data: "...)
 	from := len(dst)
-	dst = append(dst, data...)
+	return endEvent(append(dst, data...), from)
+}
+
+// endEvent ends the data line that begins at from.
+func endEvent(dst []byte, from int) []byte {
 	blank(dst[from:], '\n')
 	blank(dst[from:], '\r')
 	return append(dst, "\n\n"...)
+}
+
+// AppendRenamedEvent appends the event of an object whose member model is replaced by quoted, a JSON string. Its value
+// is raw[at:end]; it is looked for when both are 0.
+func AppendRenamedEvent(dst, raw, quoted []byte, at, end int) []byte {
+	dst = append(dst, "data: "...)
+	from := len(dst)
+	if end == 0 {
+		dst = AppendRenamed(dst, raw, quoted)
+	} else {
+		dst = append(dst, raw[:at]...)
+		dst = append(dst, quoted...)
+		dst = append(dst, raw[end:]...)
+	}
+	return endEvent(dst, from)
 }
 
 // AppendNamedEvent appends one event with a name to dst. A name that is not one word is left out.

@@ -158,3 +158,34 @@ func FuzzSSE(f *testing.F) {
 		}
 	})
 }
+
+// TestMore holds that only an event that lies there whole counts as one more.
+func TestMore(t *testing.T) {
+	for _, c := range []struct {
+		rest string
+		want bool
+	}{
+		{"", false},
+		{"data: {\"b\":1}\n\n", true},
+		{"data: {\"b\":1}\n\ndata: {\"c\"", true},
+		{"event: x\ndata: {\"b\":1}\n\n", true},
+		{"data: {\"b\":1}\n", false},
+		{"data: {\"b\"", false},
+		{": ping\n\n", false},
+		{": ping\n\ndata: {\"b\":1}\n", false},
+		{"data:\n\n", false},
+		{"data: [DONE]\n\n", false},
+		{"\n\n", false},
+	} {
+		r := wire.NewEventReader(strings.NewReader("data: {\"a\":1}\n\n" + c.rest))
+		if r.More() {
+			t.Errorf("%q: More before anything was read", c.rest)
+		}
+		if _, err := r.Next(); err != nil {
+			t.Fatal(err)
+		}
+		if got := r.More(); got != c.want {
+			t.Errorf("%q: More = %v, want %v", c.rest, got, c.want)
+		}
+	}
+}

@@ -11,9 +11,13 @@ import (
 	"onebit/engine/wire"
 )
 
-// stream writes server-sent events, each flushed at once, under the served model's name. While nothing comes it writes
-// a comment from time to time, so that neither clients nor what lies between take the silence for the end. Its methods
-// may be called while the timer writes. It reuses its memory: an event allocates nothing.
+// maxPending is how many bytes of events are held back at most to be written together.
+const maxPending = 8 << 10
+
+// stream writes server-sent events under the served model's name. Each is flushed at once, unless the next is at hand
+// already: then they are written together. While nothing comes it writes a comment from time to time, so that neither
+// clients nor what lies between take the silence for the end. Its methods may be called while the timer writes. It
+// reuses its memory: an event allocates nothing.
 type stream struct {
 	w       *reply
 	control *http.ResponseController
@@ -24,18 +28,21 @@ type stream struct {
 	response bool           // the events are those of OpenAI's Responses, which have names
 	relayed  *atomic.Uint64 // counts events
 
-	mu      sync.Mutex
-	timer   *time.Timer // nil without keep-alive
-	begun   bool        // the headers are out
-	stopped bool
-	renamed []byte
-	event   []byte
+	mu       sync.Mutex
+	timer    *time.Timer // nil without keep-alive
+	begun    bool        // the headers are out
+	stopped  bool
+	wrote    time.Time // when the last write began
+	deadline time.Time // the connection's, for writing; zero without one
+	renamed  []byte    // a response's event
+	pending  []byte    // events that are not written yet
 }
 
 func newStream(w *reply, quoted []byte, limits config.Limits) *stream {
 	s := &stream{w: w, control: http.NewResponseController(w), quoted: quoted, every: limits.KeepAlive, limit: limits.Write}
 	if s.every > 0 {
 		s.mu.Lock() // the timer may fire before it is stored
+		s.wrote = time.Now()
 		s.timer = time.AfterFunc(s.every, s.ping)
 		s.mu.Unlock()
 	}
@@ -49,11 +56,13 @@ func (s *stream) emit(c engine.Chunk) error {
 	s.relayed.Add(1)
 	if s.response {
 		s.renamed = wire.AppendResponseRenamed(s.renamed[:0], c.Raw, s.quoted)
-		s.event = wire.AppendNamedEvent(s.event[:0], wire.ResponseEvent(c.Raw), s.renamed)
-		return s.write()
+		s.pending = wire.AppendNamedEvent(s.pending, wire.ResponseEvent(c.Raw), s.renamed)
+	} else {
+		s.pending = wire.AppendRenamedEvent(s.pending, c.Raw, s.quoted, c.ModelAt, c.ModelEnd)
 	}
-	s.renamed = wire.AppendRenamed(s.renamed[:0], c.Raw, s.quoted)
-	s.event = wire.AppendEvent(s.event[:0], s.renamed)
+	if c.More && len(s.pending) < maxPending {
+		return nil
+	}
 	return s.write()
 }
 
@@ -61,10 +70,11 @@ func (s *stream) emit(c engine.Chunk) error {
 func (s *stream) done() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.response {
+	if !s.response {
+		s.pending = wire.AppendDone(s.pending)
+	} else if len(s.pending) == 0 {
 		return nil
 	}
-	s.event = wire.AppendDone(s.event[:0])
 	return s.write()
 }
 
@@ -73,7 +83,7 @@ func (s *stream) done() error {
 func (s *stream) fail(e *wire.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.begun {
+	if !s.begun && len(s.pending) == 0 {
 		s.stopped = true // no comment may begin it now
 		return
 	}
@@ -81,22 +91,28 @@ func (s *stream) fail(e *wire.Error) {
 	if s.response {
 		name = "error"
 	}
-	s.event = wire.AppendNamedEvent(s.event[:0], []byte(name), e.Append(nil))
+	s.pending = wire.AppendNamedEvent(s.pending, []byte(name), e.Append(nil))
 	_ = s.write() // the error itself is what the log gets
 }
 
-// ping writes a comment.
+// ping writes a comment when nothing was written for long enough, else it waits for the rest of that time.
 func (s *stream) ping() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stopped {
 		return
 	}
-	s.event = wire.AppendPing(s.event[:0])
-	_ = s.write() // a client that has gone ends the request by its context
+	rest := s.every
+	if quiet := time.Since(s.wrote); quiet >= s.every {
+		s.pending = wire.AppendPing(s.pending)
+		_ = s.write() // a client that has gone ends the request by its context
+	} else {
+		rest -= quiet
+	}
+	s.timer.Reset(rest)
 }
 
-// write sends what lies in event. The lock is held.
+// write sends what is pending. The lock is held.
 func (s *stream) write() error {
 	if !s.begun {
 		s.begun = true
@@ -106,14 +122,16 @@ func (s *stream) write() error {
 		h.Set("X-Accel-Buffering", "no")
 		s.w.WriteHeader(http.StatusOK)
 	}
-	if s.limit > 0 {
-		_ = s.control.SetWriteDeadline(time.Now().Add(s.limit)) // a writer that knows no deadlines is a test's
+	s.wrote = time.Now()
+	// setting a deadline costs as much as the rest, so it is given a quarter more and set anew when that is used up
+	if s.limit > 0 && s.deadline.Sub(s.wrote) < s.limit {
+		s.deadline = s.wrote.Add(s.limit + s.limit/4)
+		_ = s.control.SetWriteDeadline(s.deadline) // a writer that knows no deadlines is a test's
 	}
-	if _, err := s.w.Write(s.event); err != nil {
+	_, err := s.w.Write(s.pending)
+	s.pending = s.pending[:0]
+	if err != nil {
 		return err
-	}
-	if s.timer != nil {
-		s.timer.Reset(s.every)
 	}
 	return s.control.Flush()
 }
@@ -126,7 +144,7 @@ func (s *stream) stop() {
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	if s.begun && s.limit > 0 {
+	if !s.deadline.IsZero() {
 		_ = s.control.SetWriteDeadline(time.Time{}) // the connection may serve again
 	}
 }

@@ -68,6 +68,7 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 				DialContext:         cfg.Dial,
 				TLSHandshakeTimeout: 10 * time.Second,
 				MaxIdleConnsPerHost: 256,
+				ReadBufferSize:      16 << 10, // a burst of events in one read
 				IdleConnTimeout:     90 * time.Second,
 				DisableCompression:  true,
 			},
@@ -293,6 +294,7 @@ func whole(ctx context.Context, body io.Reader, emit func(engine.Chunk) error) (
 // stream is a streamed answer on its way.
 type stream struct {
 	events    *wire.EventReader
+	heads     wire.HeadReader
 	emit      func(engine.Chunk) error
 	wantUsage bool
 	response  bool // the events are those of OpenAI's Responses
@@ -321,7 +323,7 @@ func (s *stream) step() error {
 	if e.Done() {
 		return errDone
 	}
-	head, err := wire.ReadHead(e.Data)
+	head, err := s.heads.Read(e.Data)
 	if err != nil {
 		return err
 	}
@@ -338,8 +340,10 @@ func (s *stream) step() error {
 	if head.Usage != nil {
 		s.usage, s.counted = usageIn(head), true
 	}
-	s.finished = s.finished || wire.Finished(e.Data)
-	s.emitErr = s.emit(engine.Chunk{Raw: e.Data})
+	s.finished = s.finished || head.Finished
+	c := engine.Chunk{Raw: e.Data, More: s.events.More()}
+	c.ModelAt, c.ModelEnd = head.ModelPlace()
+	s.emitErr = s.emit(c)
 	return s.emitErr
 }
 

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -131,6 +133,31 @@ func TestUsageNamesEveryOption(t *testing.T) {
 		--recipes --no-recipes --strict-model --api-key --media-path -h --help`) {
 		if !strings.Contains(config.ServeUsage, name+" ") && !strings.Contains(config.ServeUsage, name+",") {
 			t.Errorf("the help does not name %s", name)
+		}
+	}
+}
+
+// TestPaperNamesEverything keeps SERVE.md complete: options, variables and recipes.
+func TestPaperNamesEverything(t *testing.T) {
+	b, err := os.ReadFile("../SERVE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := regexp.MustCompile(`(^|\s)(-{1,2}[a-z][a-z0-9-]*)|ONEBIT_[A-Z0-9_]+|LEMONADE_[A-Z_]+`).FindAllString(config.ServeUsage, -1)
+	if len(names) < 50 {
+		t.Fatalf("the help has no more names than %q", names)
+	}
+	recipes, err := recipe.Builtin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range recipes.All() {
+		names = append(names, r.ID)
+	}
+	for _, name := range names {
+		name = strings.TrimSpace(name)
+		if !regexp.MustCompile("`[^`]*" + regexp.QuoteMeta(name) + "([^a-z0-9-]|$)").Match(b) {
+			t.Errorf("SERVE.md does not name %s", name)
 		}
 	}
 }

@@ -278,41 +278,6 @@ func TestOwnRuntimeFirst(t *testing.T) {
 	}
 }
 
-func TestFindLibrary(t *testing.T) {
-	dir := t.TempDir()
-	for _, name := range []string{"b/lib/x.so.1", "a/1/2/3/4/5/x.so.1", "deep/1/2/3/4/5/6/y.so.1", "x.so.1.d/z"} {
-		path := filepath.Join(dir, filepath.FromSlash(name))
-		must(t, os.MkdirAll(filepath.Dir(path), 0o777))
-		must(t, os.WriteFile(path, nil, 0o666))
-	}
-	must(t, os.MkdirAll(filepath.Join(dir, "a", "y.so.1"), 0o777)) // a folder of that name does not count
-	for _, c := range []struct {
-		name  string
-		depth int
-		want  string
-	}{
-		{"x.so.1", 6, "a/1/2/3/4/5/x.so.1"},
-		{"x.so.1", 5, "b/lib/x.so.1"},
-		{"x.so.1", 1, ""},
-		{"y.so.1", 6, ""},
-		{"y.so.1", 7, "deep/1/2/3/4/5/6/y.so.1"},
-		{"none", 6, ""},
-	} {
-		got, found := doctor.FindLibrary(dir, c.name, c.depth)
-		if found {
-			rel, err := filepath.Rel(dir, got)
-			must(t, err)
-			got = filepath.ToSlash(rel)
-		}
-		if got != c.want || found != (c.want != "") {
-			t.Errorf("%s at most %d deep: %q, %v, want %q", c.name, c.depth, got, found, c.want)
-		}
-	}
-	if _, found := doctor.FindLibrary(filepath.Join(dir, "missing"), "x.so.1", 6); found {
-		t.Error("found in a folder that is not there")
-	}
-}
-
 func TestPrint(t *testing.T) {
 	bare := machine(16*gib, 12*gib)
 	for _, c := range []struct {

@@ -4,37 +4,15 @@ import (
 	"os"
 	"path/filepath"
 
-	"onebit/engine"
+	"onebit/engine/backend"
 )
 
 // runtimeFile is the HSA runtime, and runtimeDir where TheRock puts it.
 const (
-	runtimeFile  = "libhsa-runtime64.so.1"
-	runtimeDir   = "opt/rocm-therock"
-	runtimeDepth = 6
-	runtimeVar   = "IREE_HAL_AMDGPU_LIBHSA_PATH"
+	runtimeFile = "libhsa-runtime64.so.1"
+	runtimeDir  = "opt/rocm-therock"
+	runtimeVar  = "IREE_HAL_AMDGPU_LIBHSA_PATH"
 )
-
-// FindLibrary returns the first file called name in a folder or at most depth folders below it, in the order of names.
-// Folders that cannot be read are skipped; symbolic links to folders are not followed.
-func FindLibrary(dir, name string, depth int) (path string, found bool) {
-	entries, err := os.ReadDir(dir) // what could be read is returned with the error
-	if err != nil && len(entries) == 0 {
-		return "", false
-	}
-	file := filepath.Join(dir, name)
-	if info, err := os.Stat(file); err == nil && !info.IsDir() {
-		return file, true
-	}
-	for _, entry := range entries {
-		if entry.IsDir() && depth > 0 {
-			if path, found = FindLibrary(filepath.Join(dir, entry.Name()), name, depth-1); found {
-				return path, true
-			}
-		}
-	}
-	return "", false
-}
 
 // runtime looks at the HSA runtime, without which hrx registers no device.
 func (e *exam) runtime() {
@@ -51,11 +29,10 @@ func (e *exam) runtime() {
 		e.add("hsa runtime", OK, path+" ("+runtimeVar+")", "")
 		return
 	}
-	path, found := FindLibrary(filepath.Join(e.Prefix, "lib", "1bit", string(engine.HRX)), runtimeFile, runtimeDepth)
-	if !found {
-		path, found = FindLibrary(e.path(runtimeDir), runtimeFile, runtimeDepth)
-	}
-	if !found {
+	// as serve looks for it
+	machine := backend.Machine{Executable: filepath.Join(e.Prefix, "bin", "1bit"), HSARoot: e.path(runtimeDir)}
+	path := machine.HSARuntime()
+	if path == "" {
 		e.add("hsa runtime", Miss, "no "+runtimeFile+" under /"+runtimeDir, "install TheRock's ROCm under /"+runtimeDir+", or give --hrx-libhsa; without it hrx finds no device")
 		return
 	}

@@ -214,20 +214,27 @@ func (m *Machine) runnable(path string) (string, error) {
 	return path, nil
 }
 
-// hsaDepth is how far below HSARoot the runtime is looked for.
+// hsaDepth is how far below a folder the runtime is looked for.
 const hsaDepth = 6
 
 // hsaName is the file of the HSA runtime.
 const hsaName = "libhsa-runtime64.so.1"
 
-// hsa finds TheRock's HSA runtime: what came with us, else the first one below HSARoot. It is empty when there is none.
-func (m *Machine) hsa() string {
-	if own := m.lib("hrx", hsaName); exists(own) {
-		return own
+// HSARuntime finds TheRock's HSA runtime: what came with us, else the first one below HSARoot. It is empty when there is
+// none.
+func (m *Machine) HSARuntime() string {
+	for _, root := range []string{m.lib("hrx"), m.HSARoot} {
+		if path := hsaBelow(root); path != "" {
+			return path
+		}
 	}
-	found := ""
-	_ = filepath.WalkDir(m.HSARoot, func(path string, d fs.DirEntry, err error) error { // it returns what we return
-		depth := strings.Count(strings.TrimPrefix(path, m.HSARoot), string(filepath.Separator))
+	return ""
+}
+
+// hsaBelow returns the first runtime below a folder, in the order of names.
+func hsaBelow(root string) (found string) {
+	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error { // it returns what we return
+		depth := strings.Count(strings.TrimPrefix(path, root), string(filepath.Separator))
 		switch {
 		case d != nil && d.IsDir() && (err != nil || depth >= hsaDepth):
 			return filepath.SkipDir // it cannot be read, or lies too deep

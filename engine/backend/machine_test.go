@@ -160,6 +160,16 @@ func TestHSADepth(t *testing.T) {
 	}
 }
 
+// TestHSARuntimeOfOurs prefers what came with this installation, wherever it lies there.
+func TestHSARuntimeOfOurs(t *testing.T) {
+	for _, own := range []string{"lib/1bit/hrx/libhsa-runtime64.so.1", "lib/1bit/hrx/lib/libhsa-runtime64.so.1"} {
+		b := newBox(t, t.TempDir(), map[string]string{own: "", "opt/rocm-therock/libhsa-runtime64.so.1": ""})
+		if got := b.machine.HSARuntime(); got != b.path("DIR/"+own) {
+			t.Errorf("got %q, want the one at %s", got, own)
+		}
+	}
+}
+
 // TestCutHeadAcrossPieces looks for the key where it lies across two reads, in a library of another folder.
 func TestCutHeadAcrossPieces(t *testing.T) {
 	const key = "onebit.draft_vocab"

@@ -135,7 +135,7 @@ func (m *Machine) runtime(given string) []string {
 		return nil
 	}
 	if given == "" {
-		given = m.hsa()
+		given = m.HSARuntime()
 	}
 	if given == "" {
 		return nil

@@ -83,7 +83,7 @@ func TestHostileTemplates(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			compiled.SetTime(time.Minute)
+			compiled.SetTime(10 * time.Minute)
 			if c.want == "" {
 				compiled.SetTime(200 * time.Millisecond)
 			}

@@ -5,6 +5,7 @@
 #   setup.sh fetch     what `1bit model pull` may need: python3 with pip
 #   setup.sh clients   a Python environment and a node_modules folder with the official clients;
 #                      prints PY=... and NODE_PATH=... for the tests
+#   setup.sh proxies   the proxies that serve is measured beside: Caddy and LiteLLM; prints CADDY=... LITELLM=...
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/1bit"
@@ -51,9 +52,34 @@ clients() {
   echo "export ONEBIT_E2E_PYTHON='$venv/bin/python' ONEBIT_E2E_NODE_DIR='$node'"
 }
 
+caddy_version=v2.11.9
+litellm_version=1.110.2
+
+# What LiteLLM's proxy imports. Its extra "proxy" names further packages, some of which not every package source has.
+litellm_needs=(uvicorn uvloop fastapi 'starlette>=1.0.1,<2.0' backoff pyyaml orjson 'apscheduler>=3.11.2,<4.0' fastapi-sso pyjwt
+  python-multipart cryptography pynacl websockets rich rq restrictedpython 'mcp>=2.3.0,<3' litellm-proxy-extras inquirerpy tomlkit
+  soundfile semver expression hiredis 'httpx2>=2.10.0,<3')
+
+proxies() {
+  local caddy="$cache/tools/caddy-$caddy_version/caddy" venv="$cache/tools/litellm-$litellm_version" why=""
+  if [ ! -x "$caddy" ]; then
+    echo "setup: building Caddy $caddy_version, which takes minutes" >&2
+    GOBIN="${caddy%/caddy}" GOFLAGS='' CGO_ENABLED=0 go install "github.com/caddyserver/caddy/v2/cmd/caddy@$caddy_version" >&2 || caddy=""
+  fi
+  if ! "$venv/bin/python" -c 'import litellm.proxy.proxy_server' >/dev/null 2>&1; then
+    need_python
+    rm -rf "$venv"
+    { python3 -m venv "$venv" && { "$venv/bin/python" -m pip install -q "litellm[proxy]==$litellm_version" ||
+      "$venv/bin/python" -m pip install -q "litellm==$litellm_version" "${litellm_needs[@]}"; }; } >&2 || why="it cannot be installed from this machine's package source"
+    [ -n "$why" ] || "$venv/bin/python" -c 'import litellm.proxy.proxy_server' >&2 || why="it was installed but does not start"
+  fi
+  printf "CADDY='%s' LITELLM='%s' LITELLM_MISSING='%s'\n" "$caddy" "$([ -n "$why" ] || echo "$venv/bin/litellm")" "$why"
+}
+
 case "${1:-}" in
   build) need_go ;;
   fetch) need_python ;;
   clients) clients ;;
-  *) echo "usage: setup.sh build|fetch|clients" >&2; exit 2 ;;
+  proxies) proxies ;;
+  *) echo "usage: setup.sh build|fetch|clients|proxies" >&2; exit 2 ;;
 esac

@@ -4,6 +4,7 @@
 #   test.sh e2e           end-to-end tests only
 #   test.sh all           quick, then the slow rest
 #   test.sh bench-engine  the engine beside the reference server
+#   test.sh bench-proxy   serve beside other proxies
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CGO_ENABLED=0
@@ -73,5 +74,11 @@ case "${1:-quick}" in
     ONEBIT_LLAMA_BIN=${ONEBIT_LLAMA_BIN:-$(bash $here/llama/build.sh)}
     go run ./e2e/bench -bin bin/1bit -llama "$ONEBIT_LLAMA_BIN" ${BENCH_ARGS:-}
     ;;
-  *) echo "usage: test.sh quick|e2e|all|bench-engine" >&2; exit 2 ;;
+  bench-proxy)
+    eval "$(bash $here/setup.sh proxies)"
+    go build -trimpath -ldflags '-s -w' -o bin/1bit ./appliance
+    mkdir -p bin && go build -o bin/benchproxy ./e2e/benchproxy
+    bin/benchproxy -bin bin/1bit -caddy "$CADDY" -litellm "$LITELLM" -litellm-missing "$LITELLM_MISSING" ${BENCH_ARGS:-}
+    ;;
+  *) echo "usage: test.sh quick|e2e|all|bench-engine|bench-proxy" >&2; exit 2 ;;
 esac

@@ -65,6 +65,10 @@ bench: ## micro-benchmarks of the kernels
 bench-engine: build ## the engine beside llama-server: same file, threads and context; ratios of interleaved medians
 	@bash e2e/test.sh bench-engine
 
+.PHONY: bench-proxy
+bench-proxy: setup ## serve beside Caddy, LiteLLM and $$LLAMA_SWAP: time and work that each adds to a stream
+	@bash e2e/test.sh bench-proxy
+
 .PHONY: llama
 llama: ## build the reference llama-server into the cache (about 10 minutes) and print its directory
 	@bash e2e/llama/build.sh

@@ -139,6 +139,12 @@ func pullModel(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "1bit model pull: the name of a model is needed; known are %s\n", catalog.Names())
 		return 2
 	}
+	for _, n := range []string{name, fallback} { // a mistake in a name is told, not covered by the other model
+		if _, ok := catalog.Find(n); !ok && n != "" {
+			fmt.Fprintf(stderr, "1bit model: no model is called %q; known are %s\n", n, catalog.Names())
+			return 1
+		}
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	path, err := pull(ctx, name, stderr)
@@ -155,10 +161,7 @@ func pullModel(args []string, stdout, stderr io.Writer) int {
 }
 
 func pull(ctx context.Context, name string, stderr io.Writer) (string, error) {
-	e, ok := catalog.Find(name)
-	if !ok {
-		return "", fmt.Errorf("no model is called %q; known are %s", name, catalog.Names())
-	}
+	e, _ := catalog.Find(name)
 	cache, err := catalog.UserCache()
 	if err != nil {
 		return "", err

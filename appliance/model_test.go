@@ -37,6 +37,7 @@ func TestModelCommand(t *testing.T) {
 		{"model import -h", 0, "usage: 1bit model import"},
 		{"model pull", 2, "the name of a model is needed; known are qwen2.5-coder-0.5b, smollm2"},
 		{"model pull nothing", 1, `no model is called "nothing"; known are`},
+		{"model pull --fallback smollm2 nothing", 1, `no model is called "nothing"; known are`},
 		{"model list", 0, "not here"},
 		{"model plan", 1, "the name of a GGUF file is needed"},
 		{"model plan " + file, 0, "64 GB box"},

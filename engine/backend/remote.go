@@ -68,7 +68,7 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 				DialContext:         cfg.Dial,
 				TLSHandshakeTimeout: 10 * time.Second,
 				MaxIdleConnsPerHost: 256,
-				ReadBufferSize:      16 << 10, // a burst of events in one read
+				ReadBufferSize:      32 << 10, // a burst of events in one read
 				IdleConnTimeout:     90 * time.Second,
 				DisableCompression:  true,
 			},

@@ -32,7 +32,7 @@ type EventReader struct {
 
 // NewEventReader returns a reader of the events in r.
 func NewEventReader(r io.Reader) *EventReader {
-	return &EventReader{r: bufio.NewReaderSize(r, 16<<10)}
+	return &EventReader{r: bufio.NewReaderSize(r, 32<<10)}
 }
 
 // Next returns the next event. At the end of the stream it returns io.EOF, or io.ErrUnexpectedEOF when the stream was

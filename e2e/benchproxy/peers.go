@@ -185,7 +185,7 @@ func (s *starter) litellm(o options, backend string) (*path, string, error) {
 	if err != nil {
 		return nil, err.Error(), nil // not ours to mend
 	}
-	p.version = output(o.litellm, "--version")
+	p.version = output(filepath.Join(filepath.Dir(o.litellm), "python"), "-c", "import importlib.metadata as m; print('LiteLLM', m.version('litellm'))")
 	return p, "", nil
 }
 

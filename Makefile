@@ -51,7 +51,7 @@ e2e: build ## end-to-end tests only
 
 .PHONY: race
 race: ## unit tests under the race detector (needs a C compiler)
-	CGO_ENABLED=1 go test -race -short $$(go list $(PKGS) | grep -v '/e2e')
+	CGO_ENABLED=1 go test -race -short -timeout 40m $$(go list $(PKGS) | grep -v '/e2e')
 
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZTIME (default 30s)

@@ -8,7 +8,7 @@ while IFS=: read -r file line; do
   name=$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' <<<"$line")
   dir=$(dirname "$file")
   echo "fuzz $dir $name for $time"
-  go test -run '^$' -fuzz "^$name\$" -fuzztime "$time" "./$dir"
+  go test -run '^$' -fuzz "^$name\$" -fuzztime "$time" -fuzzminimizetime 10x "./$dir"
   n=$((n + 1))
 done < <(grep -rn --include='*_test.go' -E '^func Fuzz[A-Za-z0-9_]*\(' appliance engine | sed -E 's/:[0-9]+:/:/')
 echo "$n fuzz targets ran"

@@ -218,6 +218,7 @@ func (r *Remote) generate(ctx context.Context, req *engine.Request, emit func(en
 		return engine.Usage{}, fmt.Errorf("a stream was asked for and %q came: %w", kind, wire.ErrMalformed)
 	}
 	s := stream{events: wire.NewEventReader(res.Body), emit: emit, wantUsage: req.IncludeUsage, response: req.Kind == engine.Response}
+	defer s.events.Release()
 	for err == nil {
 		err = s.step()
 	}

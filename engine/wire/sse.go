@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"sync"
 )
 
 // MaxEvent is the longest event that an EventReader accepts, in bytes.
@@ -30,9 +31,23 @@ type EventReader struct {
 	long []byte // a line that did not fit the buffer of r
 }
 
+// eventReaders are those that were released. Their buffers are what a short answer costs most.
+var eventReaders = sync.Pool{New: func() any { return &EventReader{r: bufio.NewReaderSize(nil, 32<<10)} }}
+
 // NewEventReader returns a reader of the events in r.
 func NewEventReader(r io.Reader) *EventReader {
-	return &EventReader{r: bufio.NewReaderSize(r, 32<<10)}
+	e, _ := eventReaders.Get().(*EventReader) // nothing else is put there
+	e.r.Reset(r)
+	return e
+}
+
+// Release gives the reader's memory to later readers. Neither it nor an Event of it may be used afterwards.
+func (r *EventReader) Release() {
+	r.r.Reset(nil)
+	if cap(r.data)+cap(r.long) > 256<<10 {
+		r.data, r.long = nil, nil // what one long event took is not kept
+	}
+	eventReaders.Put(r)
 }
 
 // Next returns the next event. At the end of the stream it returns io.EOF, or io.ErrUnexpectedEOF when the stream was

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -40,6 +41,9 @@ func (p program) serve(ctx context.Context, args []string) int {
 // serveModel checks first, then takes the port, then starts the models.
 func (p program) serveModel(ctx context.Context, cfg config.Config) error {
 	begin := time.Now()
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(800) // what is alive here is small; a collection delays answers that begin meanwhile
+	}
 	a, err := assemble(ctx, cfg, outputs{stdout: p.stdout, stderr: p.stderr, log: p.log(slog.LevelInfo)})
 	if err != nil {
 		return byName(cfg.Models[0].Model, err)

@@ -67,6 +67,7 @@ func bench(o options) error {
 	for _, p := range paths {
 		fmt.Printf("  %-10s %s\n", p.name, p.version)
 	}
+	fmt.Println("  load before", load())
 	for range 2 { // connections, caches, compilers
 		for _, p := range paths {
 			if _, err := p.alone(20); err != nil {
@@ -85,8 +86,18 @@ func bench(o options) error {
 			fmt.Fprintf(os.Stderr, "round %d %-8s %s\n", round+1, p.name, m)
 		}
 	}
+	fmt.Println("  load after ", load())
 	table(paths, o)
 	return nil
+}
+
+// load is what the machine does besides: a run on a busy one says little about the last percent.
+func load() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	if f := strings.Fields(string(b)); err == nil && len(f) > 3 {
+		return strings.Join(f[:3], " ")
+	}
+	return "unknown"
 }
 
 func cpuName() string {

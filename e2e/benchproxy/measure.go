@@ -166,7 +166,7 @@ func ratios(paths []*path) {
 			continue
 		}
 		r := func(f func(measures) float64) float64 {
-			return ours.middle(p, func(m, d measures) float64 { return f(m) / max(f(d), 1e-9) })
+			return ours.middle(p, func(m, d measures) float64 { return f(m) / max(f(d), 1e-3) })
 		}
 		fmt.Printf("- %s: first event alone %.2f / %.2f, first event %.2f / %.2f, event %.2f / %.2f, CPU paced %.2f, rate %.2f, CPU unpaced %.2f\n", p.name,
 			r(func(m measures) float64 { return m.idle50 }), r(func(m measures) float64 { return m.idle99 }),

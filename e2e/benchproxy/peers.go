@@ -183,7 +183,7 @@ func (s *starter) litellm(o options, backend string) (*path, string, error) {
 		"LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY=true") // it listens on loopback, for a minute
 	p, err := s.run("litellm", port, "/health/liveliness", cmd)
 	if err != nil {
-		return nil, err.Error(), nil // not ours to mend
+		return nil, err.Error(), nil //nolint:nilerr // a peer that does not start is not ours to mend: it is absent
 	}
 	p.version = output(filepath.Join(filepath.Dir(o.litellm), "python"), "-c", "import importlib.metadata as m; print('LiteLLM', m.version('litellm'))")
 	return p, "", nil

@@ -27,6 +27,10 @@ func (e *event) advance() {
 
 // wait returns when the number is no longer old. It spins for about the given
 // time in nanoseconds, then parks. A crowded spin lets other goroutines run.
+// A spin offers its core to other threads at each look at the clock: with a
+// worker on every core, one that lost its own is waited for by all, and gets it
+// back only from a spinning one. Measured on 16 cores, decoding with 16 workers:
+// 275 tokens a second with it, 134 without, 90 with longer spins instead.
 func (e *event) wait(old uint32, spin *atomic.Int64, crowded *atomic.Bool) {
 	const look = 32 // turns between two looks at the clock
 	var start time.Time
@@ -44,6 +48,7 @@ func (e *event) wait(old uint32, spin *atomic.Int64, crowded *atomic.Bool) {
 		if i%look != look-1 {
 			continue
 		}
+		yield()
 		if now := time.Now(); start.IsZero() {
 			start = now
 		} else if now.Sub(start) > limit {

@@ -28,3 +28,6 @@ func (parking) wake(seq *atomic.Uint32) {
 	const all = 1<<31 - 1
 	_, _, _ = unix.RawSyscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(seq)), futexWake, all, 0, 0, 0)
 }
+
+// yield lets another thread that waits for this core have it.
+func yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

@@ -177,7 +177,7 @@ func TestTruncate(t *testing.T) {
 		eval(t, m, a, ids, 0)
 		cuts := []int{599, 513, 512, 511, 300, 256, 255, 17, 1, 0}
 		if level == tensor.Generic { // slow
-			cuts = []int{511, 256, 17}
+			cuts = []int{511, 256, 17, 0}
 		}
 		for _, n := range cuts {
 			a.Truncate(n)

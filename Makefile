@@ -49,6 +49,10 @@ unit: ## unit tests only (needs the SmolLM2 model: `bin/1bit model pull smollm2`
 e2e: build ## end-to-end tests only
 	@bash e2e/test.sh e2e
 
+.PHONY: e2e-device
+e2e-device: build ## try a device of this box: DEVICE=vulkan MODEL=/models/some.gguf [LLAMA_SERVER=PATH]; e2e/device.sh has the rest
+	@DEVICE='$(DEVICE)' MODEL='$(MODEL)' LLAMA_SERVER='$(LLAMA_SERVER)' bash e2e/device.sh
+
 .PHONY: race
 race: ## unit tests under the race detector (needs a C compiler)
 	CGO_ENABLED=1 go test -race -short -timeout 40m $$(go list $(PKGS) | grep -v '/e2e')

@@ -120,12 +120,6 @@ func top(dir string) string {
 	return first
 }
 
-// floorOf answers for a package, and for commands and helpers nested below one (generators, conformance kits).
-func floorOf(dir string) (int, bool) {
-	n, ok := floors[dir]
-	return n, ok
-}
-
 // generator tells a build-time program, which nothing can import.
 func generator(s source) bool { return s.pkg == "main" && s.dir != "appliance" }
 
@@ -167,11 +161,8 @@ func arrow(s source, to string) (bad []string) {
 	if s.test || generator(s) {
 		return nil // a test may use its own floor: fakes and conformance kits
 	}
-	if strings.HasPrefix(to, s.dir+"/internal") {
-		return nil
-	}
-	a, okA := floorOf(s.dir)
-	b, okB := floorOf(to)
+	a, okA := floors[s.dir]
+	b, okB := floors[to]
 	switch {
 	case !okA:
 		bad = append(bad, s.file+": package "+s.dir+" has no floor; enter it in e2e/floors_test.go")

@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"io/fs"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -32,18 +33,22 @@ type tunable interface {
 	Threads() (decode, prefill int)
 }
 
-// What tuning measures, and for how long at most.
+// What tuning measures, and for how long.
 const (
-	tuneRounds  = 3
-	tunePrompt  = 120 // tokens of a large pass
-	tuneDecodes = 4   // passes over one token
-	tuneTime    = 3 * time.Second
-	tuneGain    = 1.02 // by which more workers must be faster than fewer
+	tunePrompt  = 96                    // tokens of a large pass, at most
+	tuneShort   = 24                    // and at least
+	tunePass    = 50 * time.Millisecond // that it should take
+	tuneDecodes = 2                     // passes over one token in a number's turn, after one that wakes its workers
+	tuneRounds  = 9                     // at most
+	tuneLeast   = 3                     // rounds, unless they take longer than tuneLimit
+	tuneTime    = 600 * time.Millisecond
+	tuneLimit   = 2 * time.Second
+	tuneGain    = 1.03 // by which more workers must be faster than fewer
 )
 
 // tune sets the workers of the passes that the configuration leaves open: as
-// remembered for this machine and model, else as measured, which takes up to a
-// few seconds.
+// remembered for this machine and model, else as measured, which takes about half
+// a second, up to two with a slow model.
 func tune(ctx context.Context, e tunable, cfg Config, key string) error {
 	if cfg.Threads > 0 && cfg.BatchThreads > 0 {
 		return nil
@@ -78,52 +83,84 @@ func tune(ctx context.Context, e tunable, cfg Config, key string) error {
 	return nil
 }
 
-// choices returns the numbers of workers to compare, most first.
+// choices returns the numbers of workers to compare, most first: all of them, and
+// some eighths of the cores, of which the largest number leaves one free.
 func choices(most int) []int {
 	list := []int{most}
-	for _, n := range []int{most * 3 / 4, most / 2} {
-		if n >= 1 && !slices.Contains(list, n) {
+	for eighths := 7; eighths >= 4; eighths-- {
+		if n := (most + 1) * eighths / 8; n >= 1 && n < list[len(list)-1] {
 			list = append(list, n)
 		}
 	}
 	return list
 }
 
-// measure times small and large passes with some numbers of workers. Rounds are
-// interleaved, and the fastest of a number's rounds counts: what else the
-// machine does only ever slows one down.
+// measure times small and large passes with some numbers of workers. Every number
+// has its turn in each round, so that what else the machine does meets all of
+// them alike, and its median counts: the fastest pass would hide how often a
+// number stumbles.
 func measure(ctx context.Context, e tunable, most Threads) (Threads, error) {
 	session, err := e.NewSession()
 	if err != nil {
 		return most, err
 	}
 	defer session.Close()
-	began := time.Now()
-	decode, prefill := map[int]time.Duration{}, map[int]time.Duration{}
-	for round := range tuneRounds {
-		if round > 0 && time.Since(began) > tuneTime {
-			break
+	turn := func(tokens, passes int) ([]time.Duration, error) {
+		took := make([]time.Duration, passes)
+		for i := range took {
+			if took[i], err = timePass(ctx, e, session, tokens); err != nil {
+				return nil, err
+			}
 		}
-		for _, n := range choices(most.Prefill) {
+		return took, nil
+	}
+	first, err := turn(tuneShort, 1) // touches memory, too
+	if err != nil {
+		return most, err
+	}
+	prompt := min(max(tuneShort, int(tuneShort*tunePass/first[0])), tunePrompt)
+	decode, prefill := samples{}, samples{}
+	began := time.Now()
+	for round := 0; another(round, time.Since(began)); round++ {
+		for _, n := range inTurn(choices(most.Prefill), round) {
 			e.SetThreads(0, n)
-			took, err := timePass(ctx, e, session, tunePrompt)
+			took, err := turn(prompt, 1)
 			if err != nil {
 				return most, err
 			}
-			keepLeast(prefill, n, took)
+			prefill[n] = append(prefill[n], took...)
 		}
-		for _, n := range choices(most.Decode) {
+		for _, n := range inTurn(choices(most.Decode), round) {
 			e.SetThreads(n, 0)
-			for range tuneDecodes {
-				took, err := timePass(ctx, e, session, 1)
-				if err != nil {
-					return most, err
-				}
-				keepLeast(decode, n, took)
+			took, err := turn(1, 1+tuneDecodes)
+			if err != nil {
+				return most, err
 			}
+			decode[n] = append(decode[n], took[1:]...)
 		}
 	}
-	return Threads{Decode: winner(decode), Prefill: winner(prefill)}, nil
+	return Threads{Decode: decode.winner(), Prefill: prefill.winner()}, nil
+}
+
+// another says whether there is time for one more round after some.
+func another(done int, took time.Duration) bool {
+	if done == 0 {
+		return true
+	}
+	limit := tuneTime
+	if done < tuneLeast {
+		limit = tuneLimit
+	}
+	return done < tuneRounds && took+took/time.Duration(done) <= limit
+}
+
+// inTurn turns a list around in every other round, so that no number always
+// follows the same one.
+func inTurn(list []int, round int) []int {
+	if round%2 == 1 {
+		slices.Reverse(list)
+	}
+	return list
 }
 
 // timePass times one pass over some tokens of an empty session.
@@ -134,21 +171,25 @@ func timePass(ctx context.Context, e batch.Engine, session batch.Session, tokens
 	return max(1, time.Since(begun)), err
 }
 
-func keepLeast(least map[int]time.Duration, n int, took time.Duration) {
-	if old, ok := least[n]; !ok || took < old {
-		least[n] = took
-	}
-}
+// samples are the times of passes with each number of workers.
+type samples map[int][]time.Duration
 
-// winner returns the number with the least time; more workers must earn it.
-func winner(least map[int]time.Duration) int {
-	best := 0
-	for _, n := range slices.Sorted(maps.Keys(least)) {
-		if best == 0 || float64(least[n])*tuneGain < float64(least[best]) {
-			best = n
+// winner returns the smallest number whose median is as good as the best, within
+// what may be noise.
+func (s samples) winner() int {
+	medians := map[int]float64{}
+	best := math.Inf(1)
+	for n, took := range s {
+		slices.Sort(took)
+		medians[n] = float64(took[(len(took)-1)/2]+took[len(took)/2]) / 2
+		best = min(best, medians[n])
+	}
+	for _, n := range slices.Sorted(maps.Keys(medians)) {
+		if medians[n] <= best*tuneGain {
+			return n
 		}
 	}
-	return best
+	return 0
 }
 
 // tuningKey names what the best numbers of workers depend on: the machine, the
@@ -191,17 +232,26 @@ func tuningMemory(cfg Config) memory {
 	return memory(filepath.Join(dir, "threads.json"))
 }
 
+// choiceVersion is that of how numbers are chosen. What an earlier way has chosen
+// does not count.
+const choiceVersion = 2
+
+// remembered is the content of the file.
+type remembered struct {
+	Version int                `json:"version"`
+	Threads map[string]Threads `json:"threads"`
+}
+
 // read returns what is remembered. A damaged file counts as an empty one.
 func (m memory) read() map[string]Threads {
-	known := map[string]Threads{}
-	if m == "" {
-		return known
+	var r remembered
+	if m != "" {
+		text, err := os.ReadFile(string(m))
+		if err == nil && json.Unmarshal(text, &r) == nil && r.Version == choiceVersion && r.Threads != nil {
+			return r.Threads
+		}
 	}
-	text, err := os.ReadFile(string(m))
-	if err == nil && json.Unmarshal(text, &known) != nil {
-		known = map[string]Threads{}
-	}
-	return known
+	return map[string]Threads{}
 }
 
 // write replaces the file in one step.
@@ -213,7 +263,7 @@ func (m memory) write(known map[string]Threads) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	text, err := json.MarshalIndent(known, "", "\t")
+	text, err := json.MarshalIndent(remembered{choiceVersion, known}, "", "\t")
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ type timed struct {
 	decode, prefill int
 	passes          int
 	cost            func(workers, tokens int) time.Duration
+	extra           func(pass, workers, tokens int) time.Duration // nil adds none
 }
 
 func (e *timed) Threads() (decode, prefill int) { return e.decode, e.prefill }
@@ -38,7 +39,11 @@ func (e *timed) Eval(ctx context.Context, steps []batch.Step) error {
 	if n == 1 {
 		workers = e.decode
 	}
-	time.Sleep(e.cost(workers, n))
+	d := e.cost(workers, n)
+	if e.extra != nil {
+		d += e.extra(e.passes, workers, n)
+	}
+	time.Sleep(d)
 	return e.fakeEngine.Eval(ctx, steps)
 }
 
@@ -78,7 +83,7 @@ func TestTune(t *testing.T) {
 					if again == 1 && e.passes > 0 {
 						t.Errorf("%d passes, though the machine and the model are known", e.passes)
 					}
-					if d := time.Since(began); d > 30*time.Second {
+					if d := time.Since(began); d > 5*time.Second {
 						t.Errorf("tuning took %v", d)
 					}
 					if e.sessions != 0 {
@@ -90,10 +95,112 @@ func TestTune(t *testing.T) {
 	}
 }
 
+// What else the machine does shows in single passes. It must not decide.
+func TestTuneNoise(t *testing.T) {
+	// 12 workers are best for decoding and 15 for prompts, both clearly.
+	cost := func(workers, tokens int) time.Duration {
+		if tokens == 1 {
+			return 4*time.Millisecond + time.Duration(max(workers-12, 12-workers))*200*time.Microsecond
+		}
+		return time.Duration(tokens) * 4 * time.Millisecond / time.Duration(workers)
+	}
+	level := func(int, int) time.Duration { return 4 * time.Millisecond }
+	tests := []struct {
+		name            string
+		cost            func(workers, tokens int) time.Duration
+		extra           func(pass, workers, tokens int) time.Duration
+		decode, prefill int
+	}{
+		{"quiet", cost, nil, 12, 15},
+		{"lucky passes of the most", cost, func(pass, workers, _ int) time.Duration {
+			if workers == 15 && pass%5 == 0 {
+				return -2 * time.Millisecond
+			}
+			return 0
+		}, 12, 15},
+		{"slow passes of the best", cost, func(pass, workers, tokens int) time.Duration {
+			if pass%7 == 0 && (tokens == 1) == (workers == 12) {
+				return 20 * time.Millisecond
+			}
+			return 0
+		}, 12, 15},
+		{"waking up", cost, func() func(int, int, int) time.Duration {
+			last := 0
+			return func(_, workers, tokens int) time.Duration {
+				if was := last; tokens == 1 {
+					if last = workers; was != workers && workers == 12 {
+						return 3 * time.Millisecond
+					}
+				}
+				return 0
+			}
+		}(), 12, 15},
+		{"all the same", level, nil, 8, 8},
+		{"within noise of fewer", level, func(_, workers, _ int) time.Duration {
+			return -time.Duration(workers) * 12 * time.Microsecond
+		}, 8, 8},
+		{"drifting", cost, func(pass, _, _ int) time.Duration { return time.Duration(pass) * 10 * time.Microsecond }, 12, 15},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				e := &timed{fakeEngine: &fakeEngine{}, decode: 15, prefill: 15, cost: tt.cost, extra: tt.extra}
+				began := time.Now()
+				if err := runner.Tune(t.Context(), e, dir, 0, "key"); err != nil {
+					t.Fatal(err)
+				}
+				if e.decode != tt.decode || e.prefill != tt.prefill {
+					t.Errorf("%d and %d workers, want %d and %d", e.decode, e.prefill, tt.decode, tt.prefill)
+				}
+				if d := time.Since(began); d > 1500*time.Millisecond {
+					t.Errorf("tuning took %v", d)
+				}
+			})
+		})
+	}
+}
+
+// A slow model is measured in few rounds, a fast one in as many as help.
+func TestTuneTime(t *testing.T) {
+	for name, tt := range map[string]struct {
+		token  time.Duration // of one worker
+		passes int           // at most
+		limit  time.Duration
+	}{
+		"fast":      {10 * time.Microsecond, 200, 200 * time.Millisecond},
+		"middling":  {2 * time.Millisecond, 200, 800 * time.Millisecond},
+		"slow":      {50 * time.Millisecond, 70, 2 * time.Second},
+		"very slow": {400 * time.Millisecond, 21, 6 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				e := &timed{fakeEngine: &fakeEngine{}, decode: 15, prefill: 15, cost: func(workers, tokens int) time.Duration {
+					return time.Duration(tokens) * tt.token / time.Duration(workers)
+				}}
+				began := time.Now()
+				if err := runner.Tune(t.Context(), e, dir, 0, "key"); err != nil {
+					t.Fatal(err)
+				}
+				if d := time.Since(began); d > tt.limit || e.passes > tt.passes {
+					t.Errorf("%d passes in %v", e.passes, d)
+				}
+			})
+		})
+	}
+}
+
 // What is remembered may be damaged or of another machine.
 func TestTuneMemory(t *testing.T) {
 	for name, text := range map[string]string{
-		"damaged": `{"key": {`, "not numbers": `{"key": {"decode": "x"}}`, "out of range": `{"key": {"decode": 99, "prefill": 0}}`, "another": `{"other": {"decode": 1, "prefill": 1}}`,
+		"damaged":          `{"version": 2, "threads": {"key": {`,
+		"not numbers":      `{"version": 2, "threads": {"key": {"decode": "x"}}}`,
+		"out of range":     `{"version": 2, "threads": {"key": {"decode": 99, "prefill": 0}}}`,
+		"another":          `{"version": 2, "threads": {"other": {"decode": 1, "prefill": 1}}}`,
+		"an older version": `{"version": 1, "threads": {"key": {"decode": 1, "prefill": 1}}}`,
+		"the first one":    `{"key": {"decode": 1, "prefill": 1}}`,
+		"nothing":          `{"version": 2}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

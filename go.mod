@@ -10,6 +10,8 @@ require golang.org/x/text v0.44.0
 
 require github.com/ardanlabs/jinja v1.8.0
 
+require go.yaml.in/yaml/v3 v3.0.6 // indirect
+
 require (
 	filippo.io/age v1.3.2
 	filippo.io/hpke v0.4.0 // indirect

@@ -36,6 +36,7 @@ var floors = map[string]int{
 	"engine/backend":       2,
 	"engine/conversion":    2,
 	"engine/backendtest":   3,
+	"store":                0,
 	"appliance/catalog":    0,
 	"appliance/config":     0,
 	"appliance/edge":       1,
@@ -56,6 +57,7 @@ var arrows = map[string][]string{
 var doors = map[string][]string{
 	"github.com/tetratelabs/wazero":    {"extensions", "store/documents"},
 	"modernc.org/sqlite":               {"store"},
+	"filippo.io/age":                   {"store"},
 	"github.com/quic-go/quic-go":       {"appliance/edge"},
 	"github.com/caddyserver/certmagic": {"appliance/edge"},
 	"github.com/ardanlabs/jinja":       {"engine/chat"},

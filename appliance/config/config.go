@@ -24,13 +24,19 @@ type Config struct {
 // Secret is a text that no log shows.
 type Secret string
 
+// hidden stands where a secret is.
+const hidden = "(secret)"
+
 // String hides the secret.
 func (s Secret) String() string {
 	if s == "" {
 		return ""
 	}
-	return "(secret)"
+	return hidden
 }
+
+// MarshalText hides the secret from JSON and the like.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // GoString hides the secret from %#v.
 func (s Secret) GoString() string { return s.String() }

@@ -1,0 +1,145 @@
+package config
+
+import (
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"onebit/engine"
+)
+
+var (
+	hostLabel = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	modelName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}$`)
+)
+
+// challenges are the ways in which an authority is shown that a name is ours.
+var challenges = []string{"http-01", "tls-alpn-01", "dns-01"}
+
+// check finds what no single value can say.
+func (r *reader) check(b Box) {
+	at := func(path string) string {
+		if from, ok := r.origins[path]; ok {
+			return from
+		}
+		return r.file
+	}
+	word := func(path, value string, among ...string) {
+		if !slices.Contains(among, value) {
+			r.bad(at(path), "%s: there is no %q%s", path, value, meant(value, among))
+		}
+	}
+	if !hostLabel.MatchString(b.Name) {
+		r.bad(at("name"), "name: %q is not a host name: lower-case letters, digits and hyphens", b.Name)
+	}
+	if p := b.Listen.Port; p < 0 || p > 65535 {
+		r.bad(at("listen.port"), "listen.port: %d is not a port", p)
+	}
+	if p := b.Listen.HTTPPort; p < -1 || p > 65535 {
+		r.bad(at("listen.http_port"), "listen.http_port: %d is not a port; -1 turns plain HTTP off", p)
+	}
+	if b.Listen.Port == b.Listen.HTTPPort && b.Listen.Port != 0 {
+		r.bad(at("listen.http_port"), "listen.http_port and listen.port are both %d", b.Listen.Port)
+	}
+	word("tls.mode", b.TLS.Mode, "local", "acme", "files")
+	word("log.level", b.Log.Level, "debug", "info", "warn", "error")
+	word("log.requests", b.Log.Requests, "none", "metadata", "full")
+	r.checkTLS(b.TLS, at, word)
+	r.checkModels(b.Models, at, word)
+	r.checkElsewhere(b, at)
+}
+
+func (r *reader) checkTLS(t TLS, at func(string) string, word func(string, string, ...string)) {
+	switch {
+	case t.Mode == "files" && (t.Certificate == "" || t.Key == ""):
+		r.bad(at("tls.mode"), "tls.mode: files needs tls.certificate and tls.key")
+	case t.Mode == "acme" && len(t.Names) == 0:
+		r.bad(at("tls.mode"), "tls.mode: acme needs a public name in tls.names")
+	}
+	for _, name := range t.Names {
+		for label := range strings.SplitSeq(strings.TrimPrefix(name, "*."), ".") {
+			if !hostLabel.MatchString(label) {
+				r.bad(at("tls.names"), "tls.names: %q is not a host name", name)
+				break
+			}
+		}
+		if strings.HasPrefix(name, "*.") && t.Mode == "acme" && !slices.Contains(t.ACME.Challenges, "dns-01") {
+			r.bad(at("tls.names"), "tls.names: %q needs the challenge dns-01", name)
+		}
+	}
+	for _, c := range t.ACME.Challenges {
+		word("tls.acme.challenges", c, challenges...)
+	}
+	if slices.Contains(t.ACME.Challenges, "dns-01") && t.ACME.DNS == "" {
+		r.bad(at("tls.acme.challenges"), "tls.acme.challenges: dns-01 needs a provider in tls.acme.dns")
+	}
+}
+
+func (r *reader) checkModels(models []BoxModel, at func(string) string, word func(string, string, ...string)) {
+	names := map[string]bool{}
+	for i, m := range models {
+		path := fmt.Sprintf("models[%d]", i)
+		where := func(name string) string {
+			if from, ok := r.origins[path+"."+name]; ok {
+				return from
+			}
+			return at("models")
+		}
+		switch {
+		case m.File == "":
+			r.bad(where("file"), "%s.file is missing: a path, or a name of the catalogue (`1bit model list`)", path)
+		case m.Name == "":
+			r.bad(where("name"), "%s.name is missing: what clients call the model", path)
+		case !modelName.MatchString(m.Name):
+			r.bad(where("name"), "%s.name: %q is not a name: letters, digits and ._:/@+-", path, m.Name)
+		case names[m.Name]:
+			r.bad(where("name"), "%s.name: there are two models %q", path, m.Name)
+		}
+		names[m.Name] = true
+		if !engine.Device(m.Device).Known() {
+			r.bad(where("device"), "%s.device: there is no device %q; use auto, npu, hrx, rocm, cpu, vulkan, zinc, ds4, mlx or onnx", path, m.Device)
+		}
+		if !slices.Contains([]string{"chat", "embedding", "reranking"}, m.Role) {
+			r.bad(where("role"), "%s.role: there is no role %q; use chat, embedding or reranking", path, m.Role)
+		}
+		if m.Context < 0 || m.Parallel < 0 || m.DraftMax < 0 || m.MoEPrefetch < 0 || m.PrefillMinTokens < 0 {
+			r.bad(at("models"), "%s: a number is negative", path)
+		}
+		if m.DraftPMin != "" {
+			var kept string
+			if err := fraction(&kept)(m.DraftPMin); err != nil {
+				r.bad(where("mtp_p_min"), "%s.mtp_p_min: %v", path, err)
+			}
+		}
+		if _, err := (Box{}).Options(m, m.File); err != nil {
+			r.bad(where("moe_slots"), "%s.moe_slots: %v", path, err)
+		}
+	}
+}
+
+// checkElsewhere checks what the box sends to or fetches from.
+func (r *reader) checkElsewhere(b Box, at func(string) string) {
+	for path, text := range map[string]string{
+		"telemetry.otlp": b.Telemetry.OTLP, "telemetry.webhook": string(b.Telemetry.Webhook), "egress.hub": b.Egress.Hub,
+		"tls.acme.directory": b.TLS.ACME.Directory,
+	} {
+		u, err := url.Parse(text)
+		if text != "" && (err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http") {
+			r.bad(at(path), "%s is not a URL such as https://host/path", path)
+		}
+	}
+	for _, origin := range b.Web.Origins {
+		u, err := url.Parse(origin)
+		if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" || u.Path != "" || u.RawQuery != "" {
+			r.bad(at("web.origins"), "web.origins: %q is not an origin such as https://chat.example.org", origin)
+		}
+	}
+	if b.Backup.Folder != "" && b.Backup.Recipient == "" && b.Backup.Passphrase == "" {
+		r.bad(at("backup.folder"), "backup.folder: a backup is encrypted: give backup.recipient or backup.passphrase")
+	}
+	if b.Backup.Folder != "" && (b.Backup.Every <= 0 || b.Backup.Keep <= 0) {
+		r.bad(at("backup.folder"), "backup.every and backup.keep must be more than 0")
+	}
+}

@@ -1,0 +1,194 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// field is a value of the configuration that environment and flags can set.
+type field struct {
+	path  string
+	value reflect.Value
+}
+
+// settable lists the values below v that one text can say: scalars, and lists of scalars.
+func settable(path string, v reflect.Value) []field {
+	t := v.Type()
+	switch {
+	case isScalar(t):
+		return []field{{path, v}}
+	case t.Kind() == reflect.Slice && isScalar(t.Elem()):
+		return []field{{path, v}}
+	case t.Kind() != reflect.Struct:
+		return nil
+	}
+	var all []field
+	for i, name := range fields(t) {
+		all = append(all, settable(join(path, name), v.Field(i))...)
+	}
+	return all
+}
+
+// assign parses a text into a value or a list that commas separate.
+func assign(text string, v reflect.Value) error {
+	if v.Kind() != reflect.Slice {
+		return parseScalar(text, v)
+	}
+	parts := strings.Split(text, ",")
+	if text == "" {
+		parts = nil
+	}
+	out := reflect.MakeSlice(v.Type(), len(parts), len(parts))
+	for i, part := range parts {
+		if err := parseScalar(strings.TrimSpace(part), out.Index(i)); err != nil {
+			return err
+		}
+	}
+	v.Set(out)
+	return nil
+}
+
+// variable is a path's name in the environment.
+func variable(path string) string {
+	return "ONEBIT_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
+}
+
+// foreign are variables with our prefix that mean something else.
+var foreign = []string{"ONEBIT_LOG", "ONEBIT_CPU", "ONEBIT_SOCKET", "ONEBIT_NPU", "ONEBIT_ZINC", "ONEBIT_DS4", "ONEBIT_LLAMA_SERVER", "ONEBIT_LEAN_SERVER", "ONEBIT_ONNX_SERVER"}
+
+// environment applies the variables that name a path. A variable that names none is left alone unless it is near to
+// one: other programs may use the prefix.
+func (r *reader) environment(env []string, box *Box) {
+	all := settable("", reflect.ValueOf(box).Elem())
+	names := make([]string, len(all))
+	for i, f := range all {
+		names[i] = variable(f.path)
+	}
+	for _, pair := range env {
+		name, text, _ := strings.Cut(pair, "=")
+		if !strings.HasPrefix(name, "ONEBIT_") || slices.Contains(foreign, name) {
+			continue
+		}
+		i := slices.Index(names, name)
+		if i < 0 {
+			if hint := meant(name, names); strings.HasPrefix(hint, "; did") && distance(name, strings.TrimSuffix(hint[len("; did you mean "):], "?")) <= 2 {
+				r.bad(name, "no setting has this name%s", hint)
+			}
+			continue
+		}
+		r.apply(name, text, all[i])
+	}
+}
+
+// flags applies PATH=VALUE.
+func (r *reader) flags(set []string, box *Box) {
+	all := settable("", reflect.ValueOf(box).Elem())
+	paths := make([]string, len(all))
+	for i, f := range all {
+		paths[i] = f.path
+	}
+	for _, pair := range set {
+		path, text, ok := strings.Cut(pair, "=")
+		where := "--set " + path
+		i := slices.Index(paths, path)
+		switch {
+		case !ok:
+			r.bad(where, "%v", errNoValue)
+		case i < 0:
+			r.bad(where, "no setting has this path%s", meant(path, paths))
+		default:
+			r.apply(where, text, all[i])
+		}
+	}
+}
+
+func (r *reader) apply(where, text string, f field) {
+	if err := assign(text, f.value); err != nil {
+		r.bad(where, "%v", err)
+		return
+	}
+	r.origins[f.path] = where
+}
+
+// Print writes a configuration as a file that would make it, each value with where it came from. Secrets are not shown.
+func Print(box Box, from Origins) string {
+	var b strings.Builder
+	printStruct(&b, "", "", reflect.ValueOf(box), from)
+	return b.String()
+}
+
+func printStruct(b *strings.Builder, indent, path string, v reflect.Value, from Origins) {
+	for i, name := range fields(v.Type()) {
+		printValue(b, indent, name, join(path, name), v.Field(i), from)
+	}
+}
+
+func printValue(b *strings.Builder, indent, name, path string, v reflect.Value, from Origins) {
+	t := v.Type()
+	origin, ok := from[path]
+	if !ok {
+		origin = "default"
+	}
+	switch {
+	case isScalar(t):
+		fmt.Fprintf(b, "%s%s: %s  # %s\n", indent, name, written(v), origin)
+	case t.Kind() == reflect.Struct:
+		fmt.Fprintf(b, "%s%s:\n", indent, name)
+		printStruct(b, indent+"  ", path, v, from)
+	case t.Kind() == reflect.Map:
+		if v.Len() == 0 {
+			fmt.Fprintf(b, "%s%s: {}\n", indent, name)
+			return
+		}
+		fmt.Fprintf(b, "%s%s:\n", indent, name)
+		keys := v.MapKeys()
+		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
+		for _, key := range keys {
+			fmt.Fprintf(b, "%s  %s: %s\n", indent, key, written(v.MapIndex(key)))
+		}
+	case v.Len() == 0:
+		fmt.Fprintf(b, "%s%s: []  # %s\n", indent, name, origin)
+	default:
+		fmt.Fprintf(b, "%s%s:  # %s\n", indent, name, origin)
+		for i := range v.Len() {
+			if isScalar(t.Elem()) {
+				fmt.Fprintf(b, "%s  - %s\n", indent, written(v.Index(i)))
+				continue
+			}
+			var item strings.Builder
+			printStruct(&item, indent+"    ", fmt.Sprintf("%s[%d]", path, i), v.Index(i), from)
+			b.WriteString(indent + "  - " + strings.TrimPrefix(item.String(), indent+"    "))
+		}
+	}
+}
+
+// written is a scalar as the file has it.
+func written(v reflect.Value) string {
+	switch x := v.Interface().(type) {
+	case Secret:
+		if x == "" {
+			return `""`
+		}
+		return strconv.Quote(hidden)
+	case Size:
+		return x.String()
+	case string:
+		return fmt.Sprintf("%q", x)
+	}
+	return fmt.Sprint(v.Interface())
+}
+
+// String writes the size with the largest unit that divides it.
+func (s Size) String() string {
+	for _, u := range []string{"TiB", "GiB", "MiB", "KiB"} {
+		for _, unit := range units {
+			if unit.suffix == u && s != 0 && int64(s)%unit.bytes == 0 {
+				return fmt.Sprintf("%d%s", int64(s)/unit.bytes, u)
+			}
+		}
+	}
+	return fmt.Sprint(int64(s))
+}

@@ -76,6 +76,7 @@ func sameBits(t *testing.T, s spec, cfg model.Config) {
 		{"one by one", 3, 1, []int{1}, false},
 		{"sevens", 3, 3, []int{7}, false},
 		{"small ones", 1, 2, []int{2, 3, 4, 5, 8, 9}, false},
+		{"fewer tiles than workers", 3, 3, []int{17, 11, 25}, false},
 		{"large ones", 2, 2, []int{100, 13, 40}, false},
 		{"in company", 2, 2, []int{1, 5, 1, 1, 30, 2}, true},
 	} {

@@ -38,7 +38,7 @@ func (h *hand) project(layer int, j *joint) {
 	for i, dst := range [][]float32{ws.q, ws.k, ws.v} {
 		pr.out[i] = output{dst, o.mats[i].PaddedRows()}
 	}
-	if h.lean {
+	if len(h.ids) <= smallBatch {
 		h.multiply(&pr, func(s share, _, _ int) { h.finishHeads(layer, s) })
 		h.w.Barrier()
 		return
@@ -46,17 +46,24 @@ func (h *hand) project(layer int, j *joint) {
 	h.multiply(&pr, nil)
 	h.w.Barrier()
 	const tokens = 8
-	h.each((pr.n+tokens-1)/tokens, func(i int) {
-		from, to := i*tokens, min((i+1)*tokens, pr.n)
-		for head := range m.p.heads {
-			h.finishQuery(layer, head, from, to)
-		}
-		for head := range m.p.kvHeads {
-			h.finishKey(layer, head, from, to)
-			h.finishValue(layer, head, from, to)
+	heads := m.p.heads + 2*m.p.kvHeads
+	chunks := (pr.n + tokens - 1) / tokens
+	parts := h.parts(chunks, heads)
+	h.each(chunks*parts, func(i int) {
+		from := i / parts * tokens
+		to := min(from+tokens, pr.n)
+		for at := heads * (i % parts) / parts; at < heads*(i%parts+1)/parts; at++ {
+			h.finishHead(layer, at, from, to)
 		}
 	})
 	h.w.Barrier()
+}
+
+// parts says into how many parts to cut each of some pieces of work, at most most,
+// so that there are enough for all workers.
+func (h *hand) parts(pieces, most int) int {
+	const perWorker = 3
+	return min(most, (perWorker*h.w.N+pieces-1)/pieces)
 }
 
 // finishHeads finishes the heads whose last rows are in a share. Whoever
@@ -76,14 +83,21 @@ func (h *hand) finishHeads(layer int, s share) {
 			continue
 		}
 		c.Store(0)
-		switch s.mat {
-		case 0:
-			h.finishQuery(layer, head, 0, len(h.ids))
-		case 1:
-			h.finishKey(layer, head, 0, len(h.ids))
-		default:
-			h.finishValue(layer, head, 0, len(h.ids))
-		}
+		h.finishHead(layer, base+head, 0, len(h.ids))
+	}
+}
+
+// finishHead finishes the rows from..to-1 of one head; heads are numbered
+// through queries, keys and values.
+func (h *hand) finishHead(layer, head, from, to int) {
+	prm := h.m.p
+	switch {
+	case head < prm.heads:
+		h.finishQuery(layer, head, from, to)
+	case head < prm.heads+prm.kvHeads:
+		h.finishKey(layer, head-prm.heads, from, to)
+	default:
+		h.finishValue(layer, head-prm.heads-prm.kvHeads, from, to)
 	}
 }
 
@@ -108,9 +122,12 @@ func (h *hand) feedForward(l *layer, n int, thin bool) {
 		for row := from; row < to; row++ {
 			h.gate(l, s, row)
 		}
+		if l.down.packs {
+			h.packGate(s, n, from, to)
+		}
 	})
 	h.w.Barrier()
-	down := product{op: &l.down, n: n, in: h.pack(&l.down, n, ws.gate, ld)}
+	down := product{op: &l.down, n: n, in: tensor.Activations{X: ws.gate, Stride: ld, Packed: ws.gated}}
 	down.out[0] = output{ws.added, l.down.mats[0].PaddedRows()}
 	h.multiply(&down, nil)
 	h.w.Barrier()
@@ -132,6 +149,20 @@ func (h *hand) gate(l *layer, s share, row int) {
 		m.k.GELUMul(gate, gate, up)
 	} else {
 		m.k.SiLUMul(gate, gate, up)
+	}
+}
+
+// packGate quantises a share of the rows from..to-1 of n, which are whole tiles,
+// while it is still in the worker's cache.
+func (h *hand) packGate(s share, n, from, to int) {
+	m := h.m
+	ld := m.layers[0].gateUp.mats[0].PaddedRows()
+	_, full := m.k.TileSpan(maxBatch, 0)
+	for i := from / full; i < m.k.Tiles(n); i++ {
+		if first, _ := m.k.TileSpan(n, i); first >= to {
+			return
+		}
+		m.k.PackColumns(m.work.gated, m.work.gate, ld, n, m.p.ffn, i, s.from*m.k.R, min(s.to*m.k.R, m.p.ffn))
 	}
 }
 
@@ -205,7 +236,7 @@ func (m *Model) join(j *joint, s stream) {
 
 // joined does a joint for n rows and returns the input of an op. Every worker
 // of a lean pass keeps the whole stream for itself; otherwise workers share
-// the rows tile by tile.
+// the rows, tile by tile where there are enough of them.
 func (h *hand) joined(o *op, n int, j *joint) tensor.Activations {
 	m, ws := h.m, &h.m.work
 	width, ld := m.p.width, m.layers[0].out.mats[0].PaddedRows()
@@ -238,7 +269,16 @@ func (h *hand) joined(o *op, n int, j *joint) tensor.Activations {
 		}
 		return in
 	}
-	h.each(m.k.Tiles(n), func(i int) {
+	tiles := m.k.Tiles(n)
+	if tiles < h.w.N { // too few to keep the workers busy
+		h.each(n, row)
+		h.w.Barrier()
+		if o.packs {
+			h.packShared(norm, width, n, width)
+		}
+		return in
+	}
+	h.each(tiles, func(i int) {
 		for r, end := m.k.TileSpan(n, i); r < end; r++ {
 			row(r)
 		}
@@ -270,10 +310,23 @@ func (h *hand) pack(o *op, n int, x []float32, stride int) tensor.Activations {
 			k.PackActivations(in.Packed, x, stride, n, o.cols(), i)
 		}
 	default:
-		h.each(k.Tiles(n), func(i int) { k.PackActivations(in.Packed, x, stride, n, o.cols(), i) })
-		h.w.Barrier()
+		h.packShared(x, stride, n, o.cols())
 	}
 	return in
+}
+
+// packShared quantises n rows of x, shared out among the workers.
+func (h *hand) packShared(x []float32, stride, n, cols int) {
+	const least = 4 * blockRows // columns that are worth a turn
+	k := h.m.k
+	tiles := k.Tiles(n)
+	parts := h.parts(tiles, max(1, cols/least))
+	blocks := cols / blockRows
+	h.each(tiles*parts, func(i int) {
+		part := i % parts
+		k.PackColumns(h.m.work.packed, x, stride, n, cols, i/parts, blocks*part/parts*blockRows, blocks*(part+1)/parts*blockRows)
+	})
+	h.w.Barrier()
 }
 
 // product is the products of an op with n rows of input.
@@ -314,11 +367,11 @@ func (h *hand) multiply(pr *product, done func(s share, from, to int)) {
 
 // blocks says into how many blocks of how many rows the input of an op is cut,
 // because its panels alone are too few to keep the workers busy. A block is
-// some full tiles, so that its tiles are those of the whole batch. A lean pass is
+// some full tiles, so that its tiles are those of the whole batch. A small pass is
 // never cut: it counts the finished rows of a head, not those of each token.
 func (p *pass) blocks(pr *product) (blocks, rows int) {
 	const perWorker = 6
-	if p.lean {
+	if len(p.ids) <= smallBatch {
 		return 1, pr.n
 	}
 	_, tile := p.m.k.TileSpan(maxBatch, 0)

@@ -201,7 +201,7 @@ func (m *Model) takeLayer(l *loader, i int) {
 	}
 	ly.qkv = newOp(matrix("attn_q", q, p.width), matrix("attn_k", kv, p.width), matrix("attn_v", kv, p.width))
 	ly.out = newOp(matrix("attn_output", p.width, q))
-	ly.gateUp = newTwins(matrix("ffn_gate", p.ffn, p.width), matrix("ffn_up", p.ffn, p.width))
+	ly.gateUp = newTwins(matrix("ffn_gate", p.ffn, p.width), matrix("ffn_up", p.ffn, p.width), m.k.R)
 	ly.down = newOp(matrix("ffn_down", p.width, p.ffn))
 
 	ly.qBias, ly.kBias, ly.vBias = bias("attn_q", q), bias("attn_k", kv), bias("attn_v", kv)

@@ -11,6 +11,7 @@ type op struct {
 	// twins says that a share is the same panels of all matrices, so that the
 	// worker can go on with their results at once.
 	twins           bool
+	unit            int // shares begin at multiples of so many panels
 	decode, prefill []share
 }
 
@@ -19,7 +20,7 @@ type share struct{ mat, from, to int }
 
 // newOp returns the op of the matrices, which have equally many columns.
 func newOp(mats ...*tensor.Matrix) op {
-	o := op{mats: mats}
+	o := op{mats: mats, unit: 1}
 	for _, m := range mats {
 		if m == nil {
 			return op{} // the loader has refused the file
@@ -33,10 +34,15 @@ func newOp(mats ...*tensor.Matrix) op {
 	return o
 }
 
-// newTwins returns an op whose two matrices are worked on in step.
-func newTwins(a, b *tensor.Matrix) op {
+// blockRows is the number of results that a block of packed activations holds.
+const blockRows = 32
+
+// newTwins returns an op whose two matrices are worked on in step. Shares of it
+// are whole blocks of packed activations, r rows to a panel.
+func newTwins(a, b *tensor.Matrix, r int) op {
 	o := newOp(a, b)
 	o.twins = true
+	o.unit = max(1, blockRows/r)
 	return o
 }
 
@@ -84,6 +90,7 @@ func (o *op) shares(workers, least int) []share {
 			if workers == 1 {
 				n = left
 			}
+			n = (n + o.unit - 1) / o.unit * o.unit
 			n = min(n, m.Panels()-from)
 			list = append(list, share{i, from, from + n})
 			from += n

@@ -16,9 +16,10 @@ type workspace struct {
 	turned  []float32 // [kvHeads][maxBatch][group][headDim] queries, rotated and scaled
 	mixed   []float32 // [maxBatch][queryWidth] what attention returns
 	added   []float32 // [maxBatch][padded width] what a block adds to the stream
-	gate    []float32 // [maxBatch][padded ffn], also the input of down
+	gate    []float32 // [maxBatch][padded ffn], also the input of down when that is float
 	up      []float32 // [maxBatch][padded ffn]
 	packed  []byte    // input of a product, quantised
+	gated   []byte    // input of down, quantised
 
 	partials []float32 // of attention that is shared out by pages
 	ready    []counter // projected rows of each head: queries, keys, values
@@ -46,23 +47,23 @@ type hand struct {
 func (ws *workspace) init(m *Model) {
 	p, a, k := m.p, m.scratch, m.k
 	pad := func(n int) int { return (n + k.R - 1) / k.R * k.R }
-	most := max(p.width, p.queryWidth(), p.ffn)
-	packed := func(tokens int) int {
-		return k.ActivationBytes(tensor.Q8_0, tokens, (most+31)/32*32)
+	packed := func(tokens, cols int) int {
+		return k.ActivationBytes(tensor.Q8_0, tokens, (cols+blockRows-1)/blockRows*blockRows)
 	}
+	most := max(p.width, p.queryWidth())
 	floats := func(n int) []float32 { return a.Floats(maxBatch * n) }
 	ws.x, ws.y, ws.norm = floats(p.width), floats(p.width), floats(p.width)
 	ws.q, ws.k, ws.v = floats(pad(p.queryWidth())), floats(pad(p.kvWidth())), floats(pad(p.kvWidth()))
 	ws.turned, ws.mixed = floats(p.queryWidth()), floats(p.queryWidth())
 	ws.added = floats(pad(p.width))
 	ws.gate, ws.up = floats(pad(p.ffn)), floats(pad(p.ffn))
-	ws.packed = a.Bytes(packed(maxBatch))
+	ws.packed, ws.gated = a.Bytes(packed(maxBatch, most)), a.Bytes(packed(maxBatch, p.ffn))
 	ws.ready = make([]counter, p.heads+2*p.kvHeads)
 	ws.hands = make([]hand, m.team.Size())
 	for i := range ws.hands {
 		h := &ws.hands[i]
 		h.x, h.norm = a.Floats(leanBatch*p.width), a.Floats(leanBatch*p.width)
-		h.packed = a.Bytes(packed(leanBatch))
+		h.packed = a.Bytes(packed(leanBatch, most))
 		h.attention = newAttention(a, m.pages)
 	}
 }

@@ -103,15 +103,21 @@ func (k *Kernels) ActivationBytes(t Type, tokens, cols int) int {
 // batch. x holds all tokens, stride floats apart; cols must be a multiple of
 // 32. Calls for different tiles may run at the same time.
 func (k *Kernels) PackActivations(dst []byte, x []float32, stride, tokens, cols, index int) {
+	k.PackColumns(dst, x, stride, tokens, cols, index, 0, cols)
+}
+
+// PackColumns is PackActivations for the columns from..to-1 alone, which begin and
+// end at multiples of 32. Calls for different columns may run at the same time.
+func (k *Kernels) PackColumns(dst []byte, x []float32, stride, tokens, cols, index, from, to int) {
 	t := k.tile(tokens, index)
-	perToken := cols / 32 * actWords * 4
-	dst = dst[t.from*perToken:][:t.n*perToken]
-	x = x[t.from/k.parts*stride:][:(t.n/k.parts-1)*stride+cols]
+	perColumns := t.n * actWords * 4 // bytes of 32 columns
+	dst = dst[t.from*(cols/32)*actWords*4:][from/32*perColumns : to/32*perColumns]
+	x = x[t.from/k.parts*stride+from:][:(t.n/k.parts-1)*stride+to-from]
 	if k.parts == 2 {
-		k.packSplit(dst, x, stride, cols, t.n)
+		k.packSplit(dst, x, stride, to-from, t.n)
 		return
 	}
-	k.quant.activation(dst, x, stride, cols, t.n)
+	k.quant.activation(dst, x, stride, to-from, t.n)
 }
 
 // quantizeActivation is the reference: it quantises one token as token t of a

@@ -21,6 +21,7 @@ const usage = `usage: 1bit COMMAND [options]
   chat      talk to a model in the terminal
   model     obtain, import and quantise models, plan what fits where
   engine    run the built-in engine alone
+  config    check or show the configuration of a box
   doctor    say what of this box is usable, and what to do about the rest
   tool      measure, cut draft heads, rotate weights
   bench     compare settings of serve, measure the whole wait
@@ -55,6 +56,8 @@ func (p program) run(ctx context.Context, args []string) int {
 		return p.chat(ctx, rest)
 	case "model":
 		return runModel(rest, p.stdout, p.stderr)
+	case "config":
+		return p.config(rest)
 	case "doctor":
 		return runDoctor(rest, p.stdout, p.stderr)
 	case "tool":

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"onebit/appliance/config"
+)
+
+const configUsage = `usage: 1bit config check|print [options]
+
+  check   say whether the configuration is right, and each mistake in it
+  print   show each value that holds, and where it comes from
+
+  --config FILE     the configuration (STATE/1bit.yaml, when it is there)
+  --state DIR       the state directory
+  --set PATH=VALUE  replace one value; may be given more than once
+
+A value in the file replaces the default, one in the environment (listen.port is ONEBIT_LISTEN_PORT) that of the
+file, one given by --set that of the environment.
+`
+
+// boxOptions is the command line of what works on a box's configuration.
+type boxOptions struct {
+	file  string // empty takes the one in the state directory, when it is there
+	state string
+	set   []string
+}
+
+// parseBox reads the command line that `1bit appliance` and `1bit config` share.
+func parseBox(args []string) (boxOptions, error) {
+	var o boxOptions
+	to := map[string]func(string){
+		"--config":    func(s string) { o.file = s },
+		"--state":     func(s string) { o.state = s },
+		"--set":       func(s string) { o.set = append(o.set, s) },
+		"--host":      func(s string) { o.set = append(o.set, "listen.host="+s) },
+		"--port":      func(s string) { o.set = append(o.set, "listen.port="+s) },
+		"--http-port": func(s string) { o.set = append(o.set, "listen.http_port="+s) },
+	}
+	for len(args) > 0 {
+		name := args[0]
+		if name == "-h" || name == "--help" {
+			return o, errHelp
+		}
+		take, ok := to[name]
+		switch {
+		case !ok:
+			return o, fmt.Errorf("unknown option %s", name)
+		case len(args) == 1 || args[1] == "":
+			return o, fmt.Errorf("%s needs a value", name)
+		}
+		take(args[1])
+		args = args[2:]
+	}
+	if o.state == "" {
+		dir, err := stateDir(os.Getenv)
+		if err != nil {
+			return o, err
+		}
+		o.state = dir
+	}
+	return o, nil
+}
+
+// stateDir is where a box keeps its state when nothing else is said: what systemd gives, else a folder of the user.
+func stateDir(getenv func(string) string) (string, error) {
+	if dir := getenv("STATE_DIRECTORY"); dir != "" {
+		return dir, nil
+	}
+	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "1bit"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", errors.New("there is no home directory to keep the state in; give --state DIR")
+	}
+	return filepath.Join(home, ".local", "state", "1bit"), nil
+}
+
+// read makes the configuration of the moment.
+func (o boxOptions) read() (config.Box, config.Origins, error) {
+	src := config.Source{File: o.file, Env: os.Environ(), Set: o.set}
+	if o.file == "" {
+		src.File = filepath.Join(o.state, "1bit.yaml")
+	}
+	text, err := os.ReadFile(src.File)
+	if err != nil && (o.file != "" || !errors.Is(err, fs.ErrNotExist)) {
+		return config.Box{}, nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	src.YAML = text
+	return config.ReadBox(src)
+}
+
+// path is the file that read reads.
+func (o boxOptions) path() string {
+	if o.file != "" {
+		return o.file
+	}
+	return filepath.Join(o.state, "1bit.yaml")
+}
+
+// config is `1bit config`.
+func (p program) config(args []string) int {
+	if len(args) == 0 {
+		fmt.Fprint(p.stderr, configUsage)
+		return 2
+	}
+	verb := args[0]
+	if verb == "-h" || verb == "--help" {
+		fmt.Fprint(p.stdout, configUsage)
+		return 0
+	}
+	if verb != "check" && verb != "print" {
+		fmt.Fprintf(p.stderr, "1bit config: there is no %q; there are check and print\n", verb)
+		return 2
+	}
+	o, err := parseBox(args[1:])
+	if errors.Is(err, errHelp) {
+		fmt.Fprint(p.stdout, configUsage)
+		return 0
+	}
+	if err != nil {
+		return p.fail("config "+verb, err)
+	}
+	box, origins, err := o.read()
+	if problems, ok := errors.AsType[config.Problems](err); ok {
+		fmt.Fprintln(p.stderr, problems)
+		fmt.Fprintf(p.stderr, "1bit config %s: %s\n", verb, counted(len(problems), "mistake"))
+		return 1
+	}
+	if err != nil {
+		return p.fail("config "+verb, err)
+	}
+	if verb == "print" {
+		fmt.Fprint(p.stdout, config.Print(box, origins))
+		return 0
+	}
+	fmt.Fprintf(p.stdout, "%s is right: %s\n", o.path(), counted(len(box.Models), "model"))
+	return 0
+}
+
+// counted puts a number before a noun.
+func counted(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}

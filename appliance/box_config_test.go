@@ -1,0 +1,65 @@
+package main_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	main "onebit/appliance"
+)
+
+func TestConfigCommand(t *testing.T) {
+	dir := t.TempDir()
+	good, bad := filepath.Join(dir, "1bit.yaml"), filepath.Join(dir, "bad.yaml")
+	for file, text := range map[string]string{good: "name: attic\n", bad: "nmae: attic\nlisten: {port: x}\n"} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		name           string
+		args           []string
+		status         int
+		stdout, stderr string
+	}{
+		{"the state's own file", []string{"check", "--state", dir}, 0, "1bit.yaml is right: 0 models\n", ""},
+		{"no file in the state", []string{"check", "--state", t.TempDir()}, 0, "is right", ""},
+		{"print", []string{"print", "--state", dir, "--port", "8443"}, 0, "port: 8443  # --set listen.port", ""},
+		{"all mistakes", []string{"check", "--config", bad, "--state", dir}, 1, "", "bad.yaml:1: there is no nmae; did you mean name?\n" + bad + ":2: listen.port"},
+		{"counted", []string{"check", "--config", bad, "--state", dir}, 1, "", "2 mistakes\n"},
+		{"a file that is not there", []string{"check", "--config", filepath.Join(dir, "none"), "--state", dir}, 1, "", "reading the configuration"},
+		{"unknown option", []string{"check", "--prot", "1"}, 1, "", "unknown option --prot"},
+		{"no value", []string{"check", "--config"}, 1, "", "--config needs a value"},
+		{"help", []string{"check", "--help"}, 0, "usage: 1bit config", ""},
+		{"nothing", nil, 2, "", "usage: 1bit config"},
+		{"no such verb", []string{"chekc"}, 2, "", "there are check and print"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			status := main.Run(t.Context(), nil, &stdout, &stderr, append([]string{"config"}, c.args...)...)
+			if status != c.status || !strings.Contains(stdout.String(), c.stdout) || !strings.Contains(stderr.String(), c.stderr) {
+				t.Errorf("status %d\nstdout %s\nstderr %s", status, &stdout, &stderr)
+			}
+		})
+	}
+}
+
+func TestStateDirectory(t *testing.T) {
+	t.Setenv("HOME", "/h")
+	for _, c := range []struct{ given, xdg, want string }{
+		{"/var/lib/1bit", "/x", "/var/lib/1bit"},
+		{"", "/x", "/x/1bit"},
+		{"", "relative", "/h/.local/state/1bit"},
+		{"", "", "/h/.local/state/1bit"},
+	} {
+		t.Setenv("STATE_DIRECTORY", c.given)
+		t.Setenv("XDG_STATE_HOME", c.xdg)
+		var stdout, stderr bytes.Buffer
+		main.Run(t.Context(), nil, &stdout, &stderr, "config", "check")
+		if want := c.want + "/1bit.yaml is right"; !strings.HasPrefix(stdout.String(), want) {
+			t.Errorf("%+v: %s%s", c, &stdout, &stderr)
+		}
+	}
+}

@@ -14,26 +14,31 @@ const guard = template.Mark
 
 // guards finds protected texts in the strings of a conversation and again in the prompt.
 type guards struct {
-	texts    []string // longest first
+	texts    map[guarded]bool
+	lengths  []int // of the texts behind their first character, longest first
 	replacer *strings.Replacer
 }
 
+// guarded is a protected text as a guard cuts it.
+type guarded struct{ first, rest string }
+
 func newGuards(texts []string) *guards {
-	g := &guards{}
-	for _, s := range texts {
-		if s != "" {
-			g.texts = append(g.texts, s)
-		}
-	}
-	if len(g.texts) == 0 {
+	g := &guards{texts: map[guarded]bool{}}
+	texts = slices.DeleteFunc(slices.Clone(texts), func(s string) bool { return s == "" })
+	if len(texts) == 0 {
 		return g
 	}
-	slices.SortFunc(g.texts, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
-	pairs := make([]string, 0, 2*len(g.texts))
-	for _, s := range g.texts {
+	slices.SortFunc(texts, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b)) })
+	pairs := make([]string, 0, 2*len(texts))
+	for _, s := range texts {
 		_, n := utf8.DecodeRuneInString(s)
 		pairs = append(pairs, s, s[:n]+string(guard)+s[n:])
+		g.texts[guarded{s[:n], s[n:]}] = true
+		if !slices.Contains(g.lengths, len(s)-n) {
+			g.lengths = append(g.lengths, len(s)-n)
+		}
 	}
+	slices.SortFunc(g.lengths, func(a, b int) int { return b - a })
 	g.replacer = strings.NewReplacer(pairs...)
 	return g
 }
@@ -64,13 +69,13 @@ func (g *guards) parts(prompt string) []Part {
 			add(before, false)
 			return parts
 		}
-		rest := after
-		for _, s := range g.texts {
-			_, n := utf8.DecodeRuneInString(s)
-			if strings.HasSuffix(before, s[:n]) && strings.HasPrefix(after, s[n:]) {
+		_, n := utf8.DecodeLastRuneInString(before)
+		first, rest := before[len(before)-n:], after
+		for _, l := range g.lengths {
+			if l <= len(after) && g.texts[guarded{first, after[:l]}] {
 				add(before[:len(before)-n], false)
-				add(s, true)
-				before, rest = "", after[len(s)-n:]
+				add(first+after[:l], true)
+				before, rest = "", after[l:]
 				break
 			}
 		}

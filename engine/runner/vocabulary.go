@@ -11,13 +11,14 @@ import (
 // vocabulary is a tokenizer with what is worked out about it once.
 type vocabulary struct {
 	Tokenizer
-	ends     []int32              // tokens that end a generation
-	controls map[[2]byte][]string // written names of control tokens by their beginning, longest first
-	firsts   string               // the first characters of all names
+	ends    []int32           // tokens that end a generation
+	names   map[string]bool   // written names of control tokens
+	lengths map[[2]byte][]int // the lengths of the names that begin like this, longest first
+	firsts  string            // the first characters of all names
 }
 
 func newVocabulary(tok Tokenizer) *vocabulary {
-	v := &vocabulary{Tokenizer: tok, controls: map[[2]byte][]string{}}
+	v := &vocabulary{Tokenizer: tok, names: map[string]bool{}, lengths: map[[2]byte][]int{}}
 	for id := range int32(tok.Size()) {
 		if tok.IsEOG(id) {
 			v.ends = append(v.ends, id)
@@ -29,14 +30,17 @@ func newVocabulary(tok Tokenizer) *vocabulary {
 		if len(name) < 2 {
 			continue // no name, or none that text could be mistaken for
 		}
+		v.names[name] = true
 		key := [2]byte{name[0], name[1]}
-		v.controls[key] = append(v.controls[key], name)
+		if !slices.Contains(v.lengths[key], len(name)) {
+			v.lengths[key] = append(v.lengths[key], len(name))
+		}
 		if first := firstRune(name); !strings.Contains(v.firsts, first) {
 			v.firsts += first
 		}
 	}
-	for _, names := range v.controls {
-		slices.SortFunc(names, func(a, b string) int { return len(b) - len(a) })
+	for _, lengths := range v.lengths {
+		slices.SortFunc(lengths, func(a, b int) int { return b - a })
 	}
 	return v
 }
@@ -50,9 +54,9 @@ func (v *vocabulary) nextControl(text string) (from, to int) {
 			return -1, -1
 		}
 		at += i
-		for _, name := range v.controls[[2]byte{text[at], text[at+1]}] {
-			if strings.HasPrefix(text[at:], name) {
-				return at, at + len(name)
+		for _, n := range v.lengths[[2]byte{text[at], text[at+1]}] {
+			if at+n <= len(text) && v.names[text[at:at+n]] {
+				return at, at + n
 			}
 		}
 	}
@@ -69,12 +73,14 @@ func (v *vocabulary) controlsIn(raw json.RawMessage) []string {
 		}
 	}
 	var found []string
+	seen := map[string]bool{}
 	for {
 		from, to := v.nextControl(text)
 		if from < 0 {
 			return found
 		}
-		if name := text[from:to]; !slices.Contains(found, name) {
+		if name := text[from:to]; !seen[name] {
+			seen[name] = true
 			found = append(found, name)
 		}
 		text = text[from+1:] // names may overlap
@@ -83,7 +89,7 @@ func (v *vocabulary) controlsIn(raw json.RawMessage) []string {
 
 // stretch is a part of a prompt between control tokens, or one of these.
 type stretch struct {
-	text    string
+	texts   []string // which follow each other
 	control bool
 	plain   bool // no control token may be read out of it
 }
@@ -105,13 +111,14 @@ func (v *vocabulary) encodeParts(parts []chat.Part) []int32 {
 		}
 	}
 	for _, s := range v.stretches(parts) {
+		text := strings.Join(s.texts, "")
 		if !s.plain {
-			armed.WriteString(s.text)
+			armed.WriteString(text)
 			continue
 		}
 		add(armed.String(), true)
 		armed.Reset()
-		add(s.text, false)
+		add(text, false)
 	}
 	add(armed.String(), true)
 	return ids
@@ -124,10 +131,10 @@ func (v *vocabulary) stretches(parts []chat.Part) []stretch {
 	add := func(text string, plain, border bool) {
 		last := len(list) - 1
 		if border && last >= 0 && !list[last].control {
-			list[last].text += text
+			list[last].texts = append(list[last].texts, text)
 			list[last].plain = true
 		} else if text != "" {
-			list = append(list, stretch{text: text, plain: plain})
+			list = append(list, stretch{texts: []string{text}, plain: plain})
 		}
 	}
 	for i, p := range parts {
@@ -143,7 +150,7 @@ func (v *vocabulary) stretches(parts []chat.Part) []stretch {
 				break
 			}
 			add(text[:from], false, border)
-			list = append(list, stretch{text: text[from:to], control: true})
+			list = append(list, stretch{texts: []string{text[from:to]}, control: true})
 			text, border = text[to:], false
 		}
 	}

@@ -68,6 +68,9 @@ type Config struct {
 	Key       config.Secret // what a client must show; empty lets everybody in
 	MediaPath string        // the directory below which file: addresses of images are served; empty serves none
 
+	Fleet Fleet // many models; then Model, Mode, Second and Side are not used, and requests are taken in strictly
+	Door  Door  // who comes in; then Key is not used
+
 	Limits config.Limits
 	Log    *slog.Logger
 }
@@ -86,6 +89,12 @@ type Gateway struct {
 // New returns a Gateway. It starts nothing.
 func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{cfg: cfg, lengths: newTable[length](), places: places{homes: newTable[*server]()}}
+	if cfg.Log == nil {
+		return nil, errors.New("a gateway needs a log")
+	}
+	if cfg.Fleet != nil {
+		return g, nil
+	}
 	models := []Model{cfg.Model}
 	if cfg.Mode != Single {
 		models = append(models, cfg.Second)
@@ -98,9 +107,6 @@ func New(cfg Config) (*Gateway, error) {
 			return nil, errors.New("a gateway needs the name of its model")
 		}
 		g.servers = append(g.servers, newServer(m, g.servers))
-	}
-	if cfg.Log == nil {
-		return nil, errors.New("a gateway needs a log")
 	}
 	if cfg.MediaPath != "" {
 		if info, err := os.Stat(cfg.MediaPath); err != nil || !info.IsDir() {
@@ -167,7 +173,7 @@ func (g *Gateway) route(path string) (h handler, methods []string, name string) 
 
 // ServeHTTP answers one request, writes one line about it to the log, and survives a handler's panic.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	out := &reply{ResponseWriter: w, path: r.URL.Path, begin: time.Now(), id: requestID(r.Header.Get("X-Request-Id"))}
+	out := &reply{ResponseWriter: w, path: r.URL.Path, client: r.RemoteAddr, begin: time.Now(), id: requestID(r.Header.Get("X-Request-Id"))}
 	out.Header().Set("X-Request-Id", out.id)
 	h, methods, name := g.route(canonical(r.URL.Path))
 	g.metrics.inFlight.Add(1)
@@ -182,7 +188,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler) // closes the connection: what has come is not whole
 		}
 	}()
-	if out.err = g.admits(r, name); out.err == nil {
+	if r, out.err = g.enter(r, name); out.err == nil {
 		out.err = dispatch(h, methods, out, r)
 	}
 	if out.err != nil && out.status == 0 && !gone(r.Context(), out.err) {

@@ -48,8 +48,10 @@ func (g *Gateway) deadline(ctx context.Context) (context.Context, context.Cancel
 // generate answers the routes that make something: text, vectors, scores.
 func (g *Gateway) generate(kind engine.Kind, parse func([]byte) (*engine.Request, error)) handler {
 	return func(w *reply, r *http.Request) error {
-		if _, err := g.only(kind); err != nil {
-			return err
+		if g.cfg.Fleet == nil {
+			if _, err := g.only(kind); err != nil {
+				return err
+			}
 		}
 		ctx, cancel := g.deadline(r.Context())
 		defer cancel()
@@ -65,25 +67,47 @@ func (g *Gateway) generate(kind engine.Kind, parse func([]byte) (*engine.Request
 			return err
 		}
 		req.ID = w.id
-		l, err := g.place(ctx, w, req)
+		w.streamed = req.Stream
+		if g.cfg.Fleet == nil {
+			l, err := g.place(ctx, w, req)
+			if err != nil {
+				return err
+			}
+			return g.answer(ctx, w, l, req)
+		}
+		if req.Raw, err = wire.Strict(kind, req.Raw); err != nil {
+			return err
+		}
+		name, err := g.resolve(kind, req.Model)
 		if err != nil {
 			return err
 		}
-		defer l.release()
-		if req.Stream {
-			return g.stream(ctx, w, l, req)
-		}
-		w.usage, err = g.attempt(ctx, l, req, func(c engine.Chunk) error {
-			raw := wire.AppendRenamed(make([]byte, 0, len(c.Raw)+len(l.server.quoted)+1), c.Raw, l.server.quoted)
-			h := w.Header()
-			h.Set("Content-Type", "application/json")
-			h.Set("Cache-Control", "no-store")
-			h.Set("Content-Length", strconv.Itoa(len(raw)))
-			_, err := w.Write(raw)
-			return err
+		return g.use(ctx, w, Use{Endpoint: canonical(r.URL.Path), Model: name}, req.Raw, func(ctx context.Context) error {
+			l, err := g.fromFleet(ctx, w, name)
+			if err != nil {
+				return err
+			}
+			return g.answer(ctx, w, l, req)
 		})
-		return err
 	}
+}
+
+// answer runs a request where it has a place, and gives that up afterwards.
+func (g *Gateway) answer(ctx context.Context, w *reply, l *lease, req *engine.Request) (err error) {
+	defer l.release()
+	if req.Stream {
+		return g.stream(ctx, w, l, req)
+	}
+	w.usage, err = g.attempt(ctx, l, req, func(c engine.Chunk) error {
+		raw := wire.AppendRenamed(make([]byte, 0, len(c.Raw)+len(l.server.quoted)+1), c.Raw, l.server.quoted)
+		h := w.Header()
+		h.Set("Content-Type", "application/json")
+		h.Set("Cache-Control", "no-store")
+		h.Set("Content-Length", strconv.Itoa(len(raw)))
+		_, err := w.Write(raw)
+		return err
+	})
+	return err
 }
 
 // stream answers with server-sent events.

@@ -9,6 +9,18 @@ import (
 	"onebit/engine/wire"
 )
 
+// enter lets a request in, or says why not. The request that it returns goes on in its place.
+func (g *Gateway) enter(r *http.Request, route string) (*http.Request, error) {
+	if g.cfg.Door == nil {
+		return r, g.admits(r, route)
+	}
+	ctx, err := g.cfg.Door.Enter(r, route)
+	if err != nil {
+		return r, err
+	}
+	return r.WithContext(ctx), nil
+}
+
 // admits refuses a request without the key. Who watches the program need not have one.
 func (g *Gateway) admits(r *http.Request, route string) error {
 	if g.cfg.Key == "" || route == "/health" {

@@ -70,7 +70,11 @@ type restarter interface{ Restarts() int }
 func (g *Gateway) exposition(w *reply, _ *http.Request) error {
 	var b bytes.Buffer
 	g.metrics.write(&b)
-	g.backends(&b)
+	if g.cfg.Fleet != nil {
+		g.fleetMetrics(&b)
+	} else {
+		g.backends(&b)
+	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	_, err := w.Write(b.Bytes())
 	return err

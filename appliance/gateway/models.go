@@ -21,6 +21,9 @@ type backendStatus struct {
 // health says whether a request would be answered now. It is 503 until every backend has been ready once, and later
 // while no backend of the model is.
 func (g *Gateway) health(w *reply, _ *http.Request) error {
+	if g.cfg.Fleet != nil {
+		return g.fleetHealth(w)
+	}
 	answer := struct {
 		Status   string          `json:"status"`
 		Backends []backendStatus `json:"backends,omitempty"`
@@ -61,6 +64,7 @@ type modelObject struct {
 	Device  string          `json:"device"`
 	Role    string          `json:"role,omitempty"`
 	Why     string          `json:"device_reason,omitempty"`
+	State   string          `json:"state,omitempty"`
 	Context int             `json:"context_length,omitempty"`
 	MaxLen  int             `json:"max_model_len,omitempty"`
 	Meta    json.RawMessage `json:"meta,omitempty"`
@@ -99,10 +103,16 @@ func (g *Gateway) listed() []*server {
 }
 
 // models lists the model and what is served beside it, also while they load.
-func (g *Gateway) models(w *reply, _ *http.Request) error {
-	var objects []modelObject
-	for _, s := range g.listed() {
-		objects = append(objects, g.object(s))
+func (g *Gateway) models(w *reply, r *http.Request) error {
+	objects := []modelObject{}
+	if g.cfg.Fleet != nil {
+		for _, l := range g.seen(r.Context()) {
+			objects = append(objects, fleetObject(l))
+		}
+	} else {
+		for _, s := range g.listed() {
+			objects = append(objects, g.object(s))
+		}
 	}
 	return write(w, http.StatusOK, struct {
 		Object string        `json:"object"`
@@ -113,6 +123,16 @@ func (g *Gateway) models(w *reply, _ *http.Request) error {
 // model shows one model by its name, which may hold slashes.
 func (g *Gateway) model(w *reply, r *http.Request) error {
 	name := strings.TrimPrefix(canonical(r.URL.Path), "/models/")
+	if g.cfg.Fleet != nil {
+		var known []string
+		for _, l := range g.seen(r.Context()) {
+			if l.Name == name {
+				return write(w, http.StatusOK, fleetObject(l))
+			}
+			known = append(known, l.Name)
+		}
+		return &ErrNoModel{Name: name, Known: known}
+	}
 	for _, s := range g.listed() {
 		if s.Name == name {
 			return write(w, http.StatusOK, g.object(s))

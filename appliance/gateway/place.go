@@ -65,6 +65,8 @@ type lease struct {
 	places *places
 	choose func() *server // called with the lock held
 	server *server
+
+	giveBack func() // called at the release; nil for a model of the gateway's own
 }
 
 // reserve chooses a server and takes a place on it, in one step.
@@ -95,6 +97,9 @@ func (l *lease) release() {
 	l.places.mu.Lock()
 	defer l.places.mu.Unlock()
 	l.server.held--
+	if l.giveBack != nil {
+		l.giveBack()
+	}
 }
 
 // place finds the server for a request and reserves a place there. In mode LongModel it says in a header what it chose.

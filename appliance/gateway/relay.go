@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -30,6 +31,9 @@ func hasExtras(d engine.Device) bool {
 
 // extra answers llama-server's own routes, from the first backend.
 func (g *Gateway) extra(w *reply, r *http.Request) error {
+	if g.cfg.Fleet != nil {
+		return g.fleetExtra(w, r)
+	}
 	if !hasExtras(g.first.Device) {
 		return errors.ErrUnsupported
 	}
@@ -40,7 +44,15 @@ func (g *Gateway) extra(w *reply, r *http.Request) error {
 func (g *Gateway) upstream(w *reply, r *http.Request) error {
 	label := strings.TrimSuffix(strings.TrimPrefix(canonical(r.URL.Path), "/upstream/"), "/metrics")
 	var names []string
-	for _, s := range g.servers {
+	servers := g.servers
+	if g.cfg.Fleet != nil {
+		for _, l := range g.seen(r.Context()) {
+			if l.Backend != nil {
+				servers = append(servers, &server{Model: Model{Name: l.Name, Device: l.Device, Backend: l.Backend}, label: l.Name})
+			}
+		}
+	}
+	for _, s := range servers {
 		if s.label == label {
 			return g.relay(w, r, s, "/metrics")
 		}
@@ -55,10 +67,6 @@ func (g *Gateway) upstream(w *reply, r *http.Request) error {
 // relay passes a request of one of the backend's own routes on and its answer back, unchanged but for errors, which
 // become our error object.
 func (g *Gateway) relay(w *reply, r *http.Request, s *server, path string) error {
-	backend, ok := s.Backend.(relayer)
-	if !ok {
-		return errors.ErrUnsupported
-	}
 	ctx, cancel := g.deadline(r.Context())
 	defer cancel()
 	body, err := g.body(w, r)
@@ -67,6 +75,15 @@ func (g *Gateway) relay(w *reply, r *http.Request, s *server, path string) error
 	}
 	if body, err = g.media(body); err != nil {
 		return err
+	}
+	return g.relayBody(ctx, w, r, s, path, body)
+}
+
+// relayBody does so with a body that was read.
+func (g *Gateway) relayBody(ctx context.Context, w *reply, r *http.Request, s *server, path string, body []byte) error {
+	backend, ok := s.Backend.(relayer)
+	if !ok {
+		return errors.ErrUnsupported
 	}
 	if err := g.ready(ctx, s); err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 type reply struct {
 	http.ResponseWriter
 	path   string // as the client wrote it
+	client string // its address
 	begin  time.Time
 	first  time.Duration // from begin to the first byte
 	id     string
@@ -23,6 +24,11 @@ type reply struct {
 	broken bool // the answer ends before it is whole
 	usage  engine.Usage
 	err    error
+
+	device   engine.Device // that answers
+	streamed bool
+	keep     bool   // what is answered is kept
+	kept     []byte // its beginning
 }
 
 // WriteHeader notes the status.
@@ -37,6 +43,9 @@ func (w *reply) WriteHeader(status int) {
 func (w *reply) Write(b []byte) (int, error) {
 	if w.status == 0 {
 		w.status, w.first = http.StatusOK, time.Since(w.begin)
+	}
+	if w.keep {
+		w.kept = append(w.kept, b[:min(len(b), maxKept-len(w.kept))]...)
 	}
 	return w.ResponseWriter.Write(b)
 }

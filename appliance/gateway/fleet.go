@@ -1,0 +1,267 @@
+package gateway
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"onebit/engine"
+	"onebit/engine/wire"
+)
+
+// Fleet is many models, each brought up when it is asked for. With a Fleet the gateway has no model of its own.
+type Fleet interface {
+	// Resolve returns the name under which the model of that name and role is known. An empty name takes the first of
+	// the role. ErrNoModel says that there is none.
+	Resolve(role Role, name string) (string, error)
+
+	// Acquire returns the model, ready, and a function that gives it back. It waits for a load.
+	Acquire(ctx context.Context, name string) (Model, func(), error)
+
+	// List tells what there is, without bringing anything up.
+	List() []Listed
+}
+
+// Listed is one model of a Fleet.
+type Listed struct {
+	Name    string
+	Device  engine.Device
+	Role    Role
+	State   string
+	Created time.Time
+	Info    engine.Info
+
+	Backend engine.Backend // nil while it is not in memory
+}
+
+// Use is what a request is about to do.
+type Use struct {
+	Endpoint string // the canonical path, such as /chat/completions
+	Model    string // the resolved name; empty where a request needs no model
+}
+
+// Outcome is how a use ended.
+type Outcome struct {
+	Use
+	ID      string
+	Client  string // the address
+	Device  engine.Device
+	Stream  bool
+	Status  int // 499 when the client went before the answer began
+	Begin   time.Time
+	Took    time.Duration
+	First   time.Duration // to the first byte of the answer
+	Usage   engine.Usage
+	Err     error
+	Request []byte // the body, when the grant keeps it
+	Answer  []byte // what was answered, when the grant keeps it; its beginning when it was long
+}
+
+// Grant is the permission for one use.
+type Grant struct {
+	Context context.Context // ends when the permission does
+	Keep    bool            // the bodies are part of the outcome
+	End     func(Outcome)   // is called once
+}
+
+// Door decides who comes in and what they may do. Without a Door, Config.Key is all there is to it.
+type Door interface {
+	// Enter looks at a request before its body is read. The context that it returns is the request's from then on.
+	Enter(r *http.Request, route string) (context.Context, error)
+
+	// Begin grants one use to whoever the context is of.
+	Begin(ctx context.Context, u Use) (Grant, error)
+
+	// Sees reports whether whoever the context is of may know of a model.
+	Sees(ctx context.Context, model string) bool
+}
+
+// ErrNoModel is a Fleet's word that there is no model of a name; an empty name says that there is none of the role.
+type ErrNoModel struct {
+	Name  string
+	Role  Role
+	Known []string
+}
+
+// Error says which models there are.
+func (e *ErrNoModel) Error() string {
+	if e.Name == "" {
+		role := "chat"
+		if e.Role != Chat {
+			role = string(e.Role)
+		}
+		return "this box has no " + role + " model yet; add one with `1bit model add`, or in the configuration"
+	}
+	if len(e.Known) == 0 {
+		return fmt.Sprintf("the model %q does not exist here", e.Name)
+	}
+	return fmt.Sprintf("the model %q does not exist here; there is %s", e.Name, strings.Join(e.Known, ", "))
+}
+
+// maxKept is how much of a body is kept for the request log, in bytes.
+const maxKept = 256 << 10
+
+// roleOf is what a model must be for an operation.
+func roleOf(kind engine.Kind) Role {
+	switch kind {
+	case engine.Embedding:
+		return Embedding
+	case engine.Rerank:
+		return Reranking
+	}
+	return Chat
+}
+
+// use runs one request on a model of the fleet, under the door's grant.
+func (g *Gateway) use(ctx context.Context, w *reply, u Use, body []byte, work func(context.Context) error) error {
+	if g.cfg.Door == nil {
+		return work(ctx)
+	}
+	grant, err := g.cfg.Door.Begin(ctx, u)
+	if err != nil {
+		return err
+	}
+	w.keep = grant.Keep
+	defer func() {
+		o := Outcome{
+			Use: u, ID: w.id, Client: w.client, Device: w.device, Stream: w.streamed, Status: w.outcome(), Begin: w.begin,
+			Took: time.Since(w.begin), First: w.first, Usage: w.usage, Err: err,
+		}
+		if p := recover(); p != nil {
+			o.Status = http.StatusInternalServerError
+			grant.End(o)
+			panic(p)
+		}
+		if err != nil && w.status == 0 && !gone(grant.Context, err) {
+			o.Status = g.problem(w, err).Status
+		}
+		if grant.Keep {
+			o.Request, o.Answer = body[:min(len(body), maxKept)], w.kept
+		}
+		grant.End(o)
+	}()
+	err = work(grant.Context)
+	return err
+}
+
+// fromFleet reserves a place on a model of the fleet, which is brought up if need be.
+func (g *Gateway) fromFleet(ctx context.Context, w *reply, name string) (*lease, error) {
+	wait := ctx
+	if g.cfg.Limits.Ready > 0 {
+		limit := &engine.TimeoutError{Timer: "loading the model " + name, Limit: g.cfg.Limits.Ready}
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeoutCause(ctx, limit.Limit, limit)
+		defer cancel()
+	}
+	m, giveBack, err := g.cfg.Fleet.Acquire(wait, name)
+	if err != nil {
+		return nil, err
+	}
+	w.device = m.Device
+	w.Header().Set("X-1bit-Backend", string(m.Device))
+	s := newServer(m, nil)
+	l := g.places.reserve(func() *server { return s })
+	l.giveBack = giveBack
+	return l, nil
+}
+
+// resolve finds the model that a request is for.
+func (g *Gateway) resolve(kind engine.Kind, name string) (string, error) {
+	return g.cfg.Fleet.Resolve(roleOf(kind), name)
+}
+
+// fleetObject shows a model of the fleet.
+func fleetObject(l Listed) modelObject {
+	return modelObject{
+		ID: l.Name, Object: "model", Created: l.Created.Unix(), Owner: "1bit", Device: string(l.Device), Role: string(l.Role),
+		State: l.State, Context: l.Info.Context, MaxLen: l.Info.Context, Meta: l.Info.Meta,
+	}
+}
+
+// seen are the models of the fleet that a request may know of.
+func (g *Gateway) seen(ctx context.Context) []Listed {
+	var seen []Listed
+	for _, l := range g.cfg.Fleet.List() {
+		if g.cfg.Door == nil || g.cfg.Door.Sees(ctx, l.Name) {
+			seen = append(seen, l)
+		}
+	}
+	return seen
+}
+
+// fleetExtra answers those of llama-server's own routes that show and change nothing but what the request itself brings.
+func (g *Gateway) fleetExtra(w *reply, r *http.Request) error {
+	path := canonical(r.URL.Path)
+	switch path {
+	case "/tokenize", "/detokenize", "/apply-template", "/completion", "/props":
+	default: // the slots hold what others wrote
+		return &wire.Error{Status: http.StatusNotFound, Type: "not_found_error", Code: "unknown_path", Message: "there is nothing at " + r.URL.Path}
+	}
+	ctx, cancel := g.deadline(r.Context())
+	defer cancel()
+	name := r.URL.Query().Get("model")
+	var body []byte
+	if r.Method == http.MethodPost {
+		var err error
+		if body, err = g.body(w, r); err != nil {
+			return err
+		}
+		if body, err = wire.Strict(0, body); err != nil {
+			return err
+		}
+		name = modelOf(body)
+	}
+	name, err := g.resolve(engine.Completion, name)
+	if err != nil {
+		return err
+	}
+	return g.use(ctx, w, Use{Endpoint: path, Model: name}, body, func(ctx context.Context) error {
+		l, err := g.fromFleet(ctx, w, name)
+		if err != nil {
+			return err
+		}
+		defer l.release()
+		if !hasExtras(l.server.Device) {
+			return notOn(w.path, l.server.Device)
+		}
+		in := r.Clone(ctx)
+		in.URL.RawQuery = "" // what a server does with options in the address is not for strangers
+		in.Body = http.NoBody
+		return g.relayBody(ctx, w, in, l.server, path, body)
+	})
+}
+
+// modelOf returns the model that a strict body names.
+func modelOf(body []byte) string {
+	var named struct {
+		Model string `json:"model"`
+	}
+	_ = json.Unmarshal(body, &named) // Strict has found it sound; another type names no model
+	return named.Model
+}
+
+// fleetHealth says in one word whether the box answers. Who is let in sees more under the control plane's status.
+func (g *Gateway) fleetHealth(w *reply) error {
+	return write(w, http.StatusOK, struct {
+		Status string `json:"status"`
+	}{"ok"})
+}
+
+// fleetMetrics writes where the models of the fleet stand.
+func (g *Gateway) fleetMetrics(b *bytes.Buffer) {
+	family(b, "onebit_model_state", "gauge", "1 for the state that a model is in.")
+	all := g.cfg.Fleet.List()
+	for _, l := range all {
+		fmt.Fprintf(b, "onebit_model_state{model=%q,device=%q,state=%q} 1\n", l.Name, l.Device, l.State)
+	}
+	family(b, "onebit_backend_restarts_total", "counter", "How often a backend was started again.")
+	for _, l := range all {
+		if r, ok := l.Backend.(restarter); ok {
+			fmt.Fprintf(b, "onebit_backend_restarts_total{model=%q,device=%q} %d\n", l.Name, l.Device, r.Restarts())
+		}
+	}
+}

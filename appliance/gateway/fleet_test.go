@@ -1,0 +1,229 @@
+package gateway_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"onebit/appliance/config"
+	"onebit/appliance/gateway"
+	"onebit/engine"
+	"onebit/engine/backend"
+	"onebit/engine/backendtest"
+	"onebit/engine/wire"
+)
+
+// fleet is two models; broken is one that cannot be loaded.
+type fleet struct {
+	models map[string]engine.Backend
+	mu     sync.Mutex
+	out    int // models that were acquired and not given back
+}
+
+func (f *fleet) Resolve(role gateway.Role, name string) (string, error) {
+	if name == "" {
+		name = map[gateway.Role]string{gateway.Chat: "small", gateway.Embedding: "vectors"}[role]
+	}
+	if _, ok := f.models[name]; !ok {
+		return "", &gateway.ErrNoModel{Name: name, Role: role, Known: []string{"small"}}
+	}
+	return name, nil
+}
+
+func (f *fleet) Acquire(ctx context.Context, name string) (gateway.Model, func(), error) {
+	if name == "broken" {
+		return gateway.Model{}, nil, &engine.UnavailableError{Reason: "there is no memory"}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.out++
+	return gateway.Model{Name: name, Device: engine.CPU, Backend: f.models[name]}, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.out--
+	}, nil
+}
+
+func (f *fleet) List() []gateway.Listed {
+	return []gateway.Listed{
+		{Name: "small", Device: engine.CPU, State: "ready", Info: engine.Info{Context: 99}, Backend: f.models["small"]},
+		{Name: "broken", Device: engine.Vulkan, State: "failed"},
+	}
+}
+
+// door lets in who shows "let me", grants what is not broken, and keeps the outcomes.
+type door struct {
+	revoke   func(context.CancelCauseFunc)
+	outcomes []gateway.Outcome
+}
+
+type refused struct{ status int }
+
+func (r refused) Error() string { return "refused" }
+func (r refused) Wire() *wire.Error {
+	return &wire.Error{Status: r.status, Type: "t", Message: "refused"}
+}
+
+func (d *door) Enter(r *http.Request, route string) (context.Context, error) {
+	if route != "/health" && r.Header.Get("Authorization") != "let me" {
+		return nil, refused{http.StatusUnauthorized}
+	}
+	return r.Context(), nil
+}
+
+func (d *door) Begin(ctx context.Context, u gateway.Use) (gateway.Grant, error) {
+	if u.Model == "broken" {
+		return gateway.Grant{}, refused{http.StatusForbidden}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	if d.revoke != nil {
+		d.revoke(cancel)
+	}
+	return gateway.Grant{Context: ctx, Keep: true, End: func(o gateway.Outcome) {
+		cancel(nil)
+		d.outcomes = append(d.outcomes, o)
+	}}, nil
+}
+
+func (d *door) Sees(_ context.Context, model string) bool { return model != "broken" }
+
+// spy notes what a backend is sent.
+type spy struct {
+	*backend.Remote
+	seen logbook
+}
+
+func (s *spy) Generate(ctx context.Context, req *engine.Request, emit func(engine.Chunk) error) (engine.Usage, error) {
+	s.seen.Write(req.Raw)
+	return s.Remote.Generate(ctx, req, emit)
+}
+
+func (s *spy) Relay(r *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil, err
+	}
+	s.seen.Write(body)
+	s.seen.Write([]byte(r.URL.RawQuery))
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return s.Remote.Relay(r)
+}
+
+// box puts a gateway with a fleet and a door before a backend, and lets its client in.
+func box(t *testing.T, b engine.Backend, d *door) (*served, *fleet) {
+	t.Helper()
+	f := &fleet{models: map[string]engine.Backend{"small": b, "broken": nil}}
+	log := &logbook{}
+	g, err := gateway.New(gateway.Config{Fleet: f, Door: d, Limits: config.Defaults(), Log: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	network := backendtest.NewNetwork()
+	stop := network.Serve(g)
+	transport := &letIn{&http.Transport{DialContext: network.Dial}}
+	t.Cleanup(func() {
+		transport.CloseIdleConnections()
+		stop()
+	})
+	return &served{t: t, client: &http.Client{Transport: transport}, log: log}, f
+}
+
+type letIn struct{ *http.Transport }
+
+func (l letIn) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Query().Get("anonymous") == "" {
+		r.Header.Set("Authorization", "let me")
+	}
+	return l.Transport.RoundTrip(r)
+}
+
+func TestFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &door{}
+		child := &spy{Remote: far(t, &backendtest.Standin{Model: "child"})}
+		s, f := box(t, child, d)
+		chat := `{"id_slot":3,"n_discard":-1,"messages":[{"role":"user","content":"hello"}]`
+		for _, c := range []struct {
+			name, method, path, body string
+			status                   int
+			want                     string
+		}{
+			{"the first of a role", "POST", "/v1/chat/completions", chat + `}`, 200, `"model":"small"`},
+			{"by name", "POST", "/v1/chat/completions", chat + `,"model":"small"}`, 200, `"model":"small"`},
+			{"streamed", "POST", "/v1/chat/completions", chat + `,"stream":true}`, 200, "data: [DONE]"},
+			{"unknown", "POST", "/v1/chat/completions", chat + `,"model":"gpt-5"}`, 404, "model_not_found"},
+			{"none of the role", "POST", "/v1/rerank", `{"query":"q","documents":["d"]}`, 404, "model_not_found"},
+			{"not allowed", "POST", "/v1/chat/completions", chat + `,"model":"broken"}`, 403, "refused"},
+			{"nobody", "POST", "/v1/chat/completions?anonymous=1", chat + `}`, 401, "refused"},
+			{"health", "GET", "/health?anonymous=1", "", 200, `{"status":"ok"}`},
+			{"list", "GET", "/v1/models", "", 200, `"context_length":99`},
+			{"one", "GET", "/v1/models/small", "", 200, `"state":"ready"`},
+			{"one that is hidden", "GET", "/v1/models/broken", "", 404, "model_not_found"},
+			{"tokenize", "POST", "/tokenize", `{"content":"hello","id_slot":1}`, 200, "tokens"},
+			{"slots", "GET", "/slots", "", 404, "unknown_path"},
+			{"a slot", "POST", "/slots/0?action=save", "{}", 404, "unknown_path"},
+			{"metrics", "GET", "/metrics", "", 200, `onebit_model_state{model="small",device="cpu",state="ready"} 1`},
+		} {
+			got := s.do(t.Context(), c.method, c.path, c.body)
+			if got.status != c.status || !strings.Contains(got.body, c.want) {
+				t.Errorf("%s: %d %s", c.name, got.status, got.body)
+			}
+			if strings.Contains(got.body, "broken") && c.path == "/v1/models" {
+				t.Errorf("%s: a hidden model is shown: %s", c.name, got.body)
+			}
+		}
+		if seen := child.seen.String(); !strings.Contains(seen, "hello") || strings.Contains(seen, "id_slot") || strings.Contains(seen, "n_discard") {
+			t.Errorf("the backend saw %s", seen)
+		}
+		if f.out != 0 {
+			t.Errorf("%d models were not given back", f.out)
+		}
+		var models, statuses []string
+		for _, o := range d.outcomes {
+			models = append(models, o.Endpoint+" "+o.Model)
+			statuses = append(statuses, http.StatusText(o.Status))
+		}
+		if len(d.outcomes) != 4 || d.outcomes[0].Usage.Completion == 0 || !strings.Contains(string(d.outcomes[0].Answer), `"model":"small"`) || !strings.Contains(string(d.outcomes[0].Request), "hello") {
+			t.Errorf("outcomes %v %v", models, statuses)
+		}
+	})
+}
+
+// TestRevoked cuts a stream when the permission ends, with an error event that says so.
+func TestRevoked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var cut context.CancelCauseFunc
+		d := &door{revoke: func(c context.CancelCauseFunc) { cut = c }}
+		s, f := box(t, &scripted{state: engine.Ready, generate: func(ctx context.Context, _ int, emit func(engine.Chunk) error) (engine.Usage, error) {
+			if err := emit(engine.Chunk{Raw: []byte(`{"model":"child","choices":[]}`)}); err != nil {
+				return engine.Usage{}, err
+			}
+			<-ctx.Done()
+			return engine.Usage{}, context.Cause(ctx)
+		}}, d)
+		done := make(chan answer)
+		go func() {
+			done <- s.do(t.Context(), "POST", "/v1/chat/completions", `{"stream":true,"messages":[{"role":"user","content":"stall"}]}`)
+		}()
+		synctest.Wait()
+		cut(refused{http.StatusUnauthorized})
+		got := <-done
+		if !strings.Contains(got.body, "refused") {
+			t.Errorf("got %d %q %v", got.status, got.body, got.err)
+		}
+		synctest.Wait()
+		if f.out != 0 || len(d.outcomes) != 1 {
+			t.Errorf("%d models out, outcomes %v", f.out, d.outcomes)
+		}
+		if err := d.outcomes[0].Err; !errors.Is(err, refused{http.StatusUnauthorized}) {
+			t.Errorf("the outcome's error is %v", err)
+		}
+	})
+}

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// fragment is a part of a text: a token, or the plain text from start to end.
+// fragment is a part of a text from start to end: a token, or plain text.
 type fragment struct {
 	id         int32 // none for plain text
 	start, end int
@@ -41,18 +41,32 @@ func newSpecials(v *vocabulary, set, not attr) *specials {
 	return s
 }
 
-// present returns the indexes of the tokens that text holds, the longest
-// first, of equal length in the order of their ids.
-func (s *specials) present(text string) []int {
-	var found []int
-	seen := make(map[int]bool)
+// written is a token that a text holds.
+type written struct {
+	n    int   // its index
+	at   []int // where, in ascending order: all places, or as many as are kept
+	more bool  // there may be more behind those
+}
+
+// present returns the tokens that text holds, the longest first, of equal
+// length in the order of their ids. It keeps few places of a token that is
+// everywhere, so that the places of all take memory in proportion to the text.
+func (s *specials) present(text string) []*written {
+	var found []*written
+	seen := make(map[int]*written)
+	most := len(text)/64 + 64
 	for i := range len(text) {
 		lo, hi := int(s.first[text[i]]), int(s.first[int(text[i])+1])
 		for n := 1; lo < hi; n++ { // texts[lo:hi] agree with text in n bytes
 			for len(s.texts[lo]) == n {
-				if !seen[lo] {
-					seen[lo] = true
-					found = append(found, lo)
+				w := seen[lo]
+				if w == nil {
+					w = &written{n: lo}
+					seen[lo] = w
+					found = append(found, w)
+				}
+				if w.more = len(w.at) == most; !w.more {
+					w.at = append(w.at, i)
 				}
 				if lo++; lo == hi {
 					break
@@ -68,11 +82,11 @@ func (s *specials) present(text string) []int {
 			lo, hi = lo+from, lo+to
 		}
 	}
-	slices.SortFunc(found, func(a, b int) int {
-		if d := len(s.texts[b]) - len(s.texts[a]); d != 0 {
+	slices.SortFunc(found, func(a, b *written) int {
+		if d := len(s.texts[b.n]) - len(s.texts[a.n]); d != 0 {
 			return d
 		}
-		return int(s.ids[a] - s.ids[b])
+		return int(s.ids[a.n] - s.ids[b.n])
 	})
 	return found
 }
@@ -80,47 +94,80 @@ func (s *specials) present(text string) []int {
 // split cuts text at the tokens written in it. The longest token is looked for
 // first, everywhere; then the next in what is left.
 func (s *specials) split(text string) []fragment {
-	parts := []fragment{{id: none, end: len(text)}}
 	if text == "" {
 		return nil
 	}
-	if len(s.texts) == 0 {
-		return parts
+	var found []*written
+	if len(s.texts) > 0 {
+		found = s.present(text)
 	}
-	for _, n := range s.present(text) {
-		var next []fragment
-		for _, p := range parts {
-			if p.id != none {
-				next = append(next, p)
-			} else {
-				next = s.cut(next, text, p, n)
-			}
+	if len(found) == 0 {
+		return []fragment{{id: none, end: len(text)}}
+	}
+	c := cutter{text: text, taken: make([]bool, len(text))}
+	for _, w := range found {
+		token, id, a := s.texts[w.n], s.ids[w.n], s.attrs[w.n]
+		for _, at := range w.at {
+			c.take(fragment{id, at, at + len(token)}, a)
 		}
-		parts = next
+		if !w.more {
+			continue
+		}
+		for from := w.at[len(w.at)-1] + 1; ; {
+			i := strings.Index(text[from:], token)
+			if i < 0 {
+				break
+			}
+			from = c.take(fragment{id, from + i, from + i + len(token)}, a)
+		}
 	}
-	return parts
+	return c.fragments()
 }
 
-// cut appends plain text p, cut at each occurrence of token n.
-func (s *specials) cut(out []fragment, text string, p fragment, n int) []fragment {
-	for p.start < p.end {
-		at := strings.Index(text[p.start:p.end], s.texts[n])
-		if at < 0 {
-			return append(out, p)
+// cutter takes tokens out of a text.
+type cutter struct {
+	text   string
+	taken  []bool // by byte
+	tokens []fragment
+}
+
+// take takes a token, unless some of its text is taken; with white space around
+// it, as a says. It returns from where on the next may begin.
+func (c *cutter) take(p fragment, a attr) (next int) {
+	for i := p.end - 1; i >= p.start; i-- {
+		if c.taken[i] {
+			return i + 1
 		}
-		at += p.start
-		left := at
-		for s.attrs[n]&lstrip != 0 && left > p.start && asciiSpace(text[left-1]) {
-			left--
+	}
+	free := func(i int) bool { return i >= 0 && i < len(c.text) && !c.taken[i] && asciiSpace(c.text[i]) }
+	for a&lstrip != 0 && free(p.start-1) {
+		p.start--
+	}
+	for a&rstrip != 0 && free(p.end) {
+		p.end++
+	}
+	for i := p.start; i < p.end; i++ {
+		c.taken[i] = true
+	}
+	c.tokens = append(c.tokens, p)
+	return p.end
+}
+
+// fragments returns the tokens taken and the plain text between them, in the
+// order of the text.
+func (c *cutter) fragments() []fragment {
+	slices.SortFunc(c.tokens, func(a, b fragment) int { return a.start - b.start })
+	out := make([]fragment, 0, 2*len(c.tokens)+1)
+	at := 0
+	for _, p := range c.tokens {
+		if p.start > at {
+			out = append(out, fragment{id: none, start: at, end: p.start})
 		}
-		if left > p.start {
-			out = append(out, fragment{id: none, start: p.start, end: left})
-		}
-		out = append(out, fragment{id: s.ids[n]})
-		p.start = at + len(s.texts[n])
-		for s.attrs[n]&rstrip != 0 && p.start < p.end && asciiSpace(text[p.start]) {
-			p.start++
-		}
+		out = append(out, p)
+		at = p.end
+	}
+	if at < len(c.text) {
+		out = append(out, fragment{id: none, start: at, end: len(c.text)})
 	}
 	return out
 }

@@ -1,7 +1,9 @@
 package tokenizer_test
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -196,5 +198,84 @@ func TestHarmonyMarkers(t *testing.T) {
 	}
 	if got := k.Encode("<|channel|>", tokenizer.Options{ParseSpecial: true}); !slices.Equal(got, []int32{id}) {
 		t.Errorf("parsed as %v", got)
+	}
+}
+
+// TestManySpecialTokens cuts a text that is full of many different tokens. What it takes is in proportion to the text.
+func TestManySpecialTokens(t *testing.T) {
+	v := byteLevel("gpt-2")
+	for i := range 3000 {
+		v.add(fmt.Sprintf("<unused%d>", i), control, 0)
+	}
+	for n := 2; n < 32; n++ {
+		v.add(strings.Repeat("\n", n), userDefined, 0)
+	}
+	k := v.tokenizer(t)
+	var text strings.Builder
+	for i := range 30_000 {
+		fmt.Fprintf(&text, "<unused%d>\n", i*7%3000)
+	}
+	text.WriteString(strings.Repeat("\n", 100_000))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	ids := k.Encode(text.String(), tokenizer.Options{ParseSpecial: true})
+	runtime.ReadMemStats(&after)
+	if took, most := after.TotalAlloc-before.TotalAlloc, uint64(200*text.Len()); took > most {
+		t.Errorf("a text of %d bytes took %d MB, more than %d", text.Len(), took>>20, most>>20)
+	}
+	if k.Decode(ids, true) != text.String() {
+		t.Error("the tokens spell another text")
+	}
+	if want := 30_000 + 29_999 + 100_001/31 + 1; len(ids) != want {
+		t.Errorf("%d tokens, want %d", len(ids), want)
+	}
+}
+
+// TestSpecialTokensAsDefined compares with the definition: the longest token first, everywhere, then the next in what
+// is left.
+func TestSpecialTokensAsDefined(t *testing.T) {
+	v := byteLevel("gpt-2")
+	var names []string
+	for _, s := range []string{"aab", "aba", "ab", "ba", "aaaa", "bb", "aa ", " b", "cabc"} {
+		names = append(names, s)
+		v.add(s, control, 0)
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return len(b) - len(a) })
+	k := v.tokenizer(t)
+	rng := rand.New(rand.NewPCG(3, 4))
+	for range 3000 {
+		b := make([]byte, rng.IntN(400))
+		for i := range b {
+			b[i] = "aabbc "[rng.IntN(6)]
+		}
+		want := []string{string(b)} // those at odd places are tokens
+		for _, name := range names {
+			var next []string
+			for i, part := range want {
+				if i%2 == 1 {
+					next = append(next, part)
+					continue
+				}
+				pieces := strings.Split(part, name)
+				for j, piece := range pieces {
+					if j > 0 {
+						next = append(next, name)
+					}
+					next = append(next, piece)
+				}
+			}
+			want = next
+		}
+		var text []string
+		for i, part := range want {
+			if i%2 == 0 {
+				text = append(text, strings.Split(part, "")...)
+			} else {
+				text = append(text, part)
+			}
+		}
+		if got := pieces(k, string(b), tokenizer.Options{ParseSpecial: true}); got != strings.Join(text, "¦") {
+			t.Fatalf("%q: %q, want %q", b, got, strings.Join(text, "¦"))
+		}
 	}
 }

@@ -33,6 +33,7 @@ type Config struct {
 
 	URL     func() string                                                        // the box's own address, such as https://box.local; nil or empty: the claim shows a code alone
 	Root    func() []byte                                                        // the root certificate of the box as PEM; nil or empty: it has none
+	Words   func(fingerprint string) string                                      // the words for the SHA-256 of a root in hexadecimal, which a person compares; nil: none
 	Restore func(ctx context.Context, backup io.Reader, passphrase Secret) error // restores a backup in place of a claim; nil: it cannot
 	Claimed func()                                                               // called once the box has been claimed or restored; nil: nobody cares
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
+	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
@@ -129,8 +130,11 @@ func (a *Auth) show(armed Armed) error {
 	}
 	fmt.Fprintf(&b, "  code    %s\n", armed.Code.text)
 	if root, ok := a.Root(); ok {
-		fmt.Fprintf(&b, "  words   %s\n  root    %s\n", root.Words(), root)
-		b.WriteString("\nThe page shows the same words. If it shows others, it is not this box: leave it.\n")
+		fmt.Fprintf(&b, "  root    %s\n", root)
+		if words := a.words(root); words != "" {
+			fmt.Fprintf(&b, "  words   %s\n", words)
+		}
+		b.WriteString("\nThe page shows the same. If it shows another root, it is not this box: leave it.\n")
 	}
 	fmt.Fprintf(&b, "The code works once, until %s.\n\n", armed.Expires.Format("15:04 MST"))
 	_, err := io.WriteString(a.cfg.Console, b.String())
@@ -147,6 +151,13 @@ func (a *Auth) Root() (Fingerprint, bool) {
 		return Fingerprint{}, false
 	}
 	return sha256.Sum256(block.Bytes), true
+}
+
+func (a *Auth) words(root Fingerprint) string {
+	if a.cfg.Words == nil {
+		return ""
+	}
+	return a.cfg.Words(hex.EncodeToString(root[:]))
 }
 
 // Claim is what somebody sends who claims the box: the code, or a proof of it, and who they are.

@@ -155,15 +155,3 @@ func ParseFingerprint(text string) (Fingerprint, error) {
 	}
 	return f, nil
 }
-
-// Words returns the first 80 bits of a fingerprint as five words that can be said and compared: each is five letters,
-// consonants and vowels in turn, and stands for 16 bits.
-func (f Fingerprint) Words() string {
-	const consonants, vowels = "bdfghjklmnprstvz", "aiou"
-	words := make([]string, 5)
-	for i := range words {
-		v := uint16(f[2*i])<<8 | uint16(f[2*i+1])
-		words[i] = string([]byte{consonants[v>>12], vowels[v>>10&3], consonants[v>>6&15], vowels[v>>4&3], consonants[v&15]})
-	}
-	return strings.Join(words, " ")
-}

@@ -1,0 +1,214 @@
+package edge
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/caddyserver/certmagic"
+	"github.com/mholt/acmez/v3"
+)
+
+// certificates chooses what the box shows to a client: the operator's own certificate where it covers the name, one of
+// a public authority for public names, and one of the local authority for the rest of what is the box.
+type certificates struct {
+	box     *Box
+	cache   *certmagic.Cache
+	local   *certmagic.Config
+	public  *certmagic.Config // nil unless the mode is acme
+	issuer  *certmagic.ACMEIssuer
+	own     atomic.Pointer[tls.Certificate] // nil unless the mode is files
+	seen    [2]time.Time                    // when the operator's files were changed, as last read
+	cfg     TLSConfig
+	managed []string
+	ended   sync.Once
+}
+
+// newCertificates prepares the choice; nothing is obtained yet. The ports of the box must be taken by now.
+func newCertificates(b *Box) (*certificates, error) {
+	c := &certificates{box: b, cfg: b.cfg.TLS}
+	log := certificateLog(b.cfg.Log)
+	kept := storage{b.cfg.Storage}
+	c.cache = certmagic.NewCache(certmagic.CacheOptions{
+		Logger: log,
+		GetConfigForCert: func(cert certmagic.Certificate) (*certmagic.Config, error) {
+			if c.public != nil && slices.ContainsFunc(cert.Names, func(n string) bool { return !private(n) }) {
+				return c.public, nil
+			}
+			return c.local, nil
+		},
+	})
+	c.local = certmagic.New(c.cache, certmagic.Config{
+		Storage: kept, Logger: log, DisableARI: true, OCSP: certmagic.OCSPConfig{DisableStapling: true},
+		Issuers:  []certmagic.Issuer{b.authority},
+		OnDemand: &certmagic.OnDemandConfig{DecisionFunc: func(_ context.Context, name string) error { return b.mayCertify(name) }},
+	})
+	switch c.cfg.Mode {
+	case ModeLocal:
+	case ModeFiles:
+		if err := c.readFiles(); err != nil {
+			return nil, err
+		}
+	case ModeACME:
+		c.public = certmagic.New(c.cache, certmagic.Config{Storage: kept, Logger: log})
+		issuer, err := c.newIssuer(log)
+		if err != nil {
+			return nil, err
+		}
+		c.issuer = issuer
+		c.public.Issuers = []certmagic.Issuer{issuer}
+	default:
+		return nil, fmt.Errorf("there is no TLS mode %q; there are local, acme and files", c.cfg.Mode)
+	}
+	return c, nil
+}
+
+// tlsConfig returns the settings of the TCP listener; http3 derives its own from them.
+func (c *certificates) tlsConfig() *tls.Config {
+	t := &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		NextProtos:     []string{"h2", "http/1.1"},
+		GetCertificate: c.get,
+	}
+	if c.public != nil {
+		t.NextProtos = append(t.NextProtos, acmez.ACMETLS1Protocol)
+	}
+	return t
+}
+
+// get is asked for every handshake. A client that asks for an address sends no name; then it is the address at which it
+// came in.
+func (c *certificates) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if c.public != nil && slices.Equal(hello.SupportedProtos, []string{acmez.ACMETLS1Protocol}) {
+		return c.public.GetCertificate(hello)
+	}
+	name := canonical(hello.ServerName)
+	if name == "" && hello.Conn != nil {
+		name = localAddress(hello.Conn)
+	}
+	if own := c.own.Load(); own != nil && own.Leaf.VerifyHostname(name) == nil {
+		return own, nil
+	}
+	if c.public != nil && !private(name) {
+		n := c.box.names.Load()
+		if !slices.Contains(n.public, name) && n.wildcard(name) == "" {
+			return nil, fmt.Errorf("%q is not a name of this box", name)
+		}
+		return c.public.GetCertificate(hello)
+	}
+	if err := c.box.mayCertify(name); err != nil { // before anything is looked up or made
+		return nil, err
+	}
+	return c.local.GetCertificate(hello)
+}
+
+// localAddress returns the address at which a connection came in.
+func localAddress(conn net.Conn) string {
+	host, _, err := net.SplitHostPort(conn.LocalAddr().String())
+	if err != nil {
+		return ""
+	}
+	a, err := netip.ParseAddr(host)
+	if err != nil {
+		return ""
+	}
+	return a.Unmap().WithZone("").String()
+}
+
+// mayCertify refuses names and addresses for which the local authority gives no certificate to this box.
+func (b *Box) mayCertify(name string) error {
+	if !private(name) || !b.ours(name) {
+		return fmt.Errorf("%q is not a local name of this box", name)
+	}
+	return nil
+}
+
+// errMissing says that the operator's files are not named.
+var errMissing = errors.New("TLS mode files needs a certificate and a key")
+
+// readFiles reads the operator's certificate.
+func (c *certificates) readFiles() error {
+	if c.cfg.Certificate == "" || c.cfg.Key == "" {
+		return errMissing
+	}
+	changed := c.changed() // before reading: a change meanwhile is read again
+	pair, err := tls.LoadX509KeyPair(c.cfg.Certificate, c.cfg.Key)
+	if err != nil {
+		return fmt.Errorf("reading the certificate %s: %w", c.cfg.Certificate, err)
+	}
+	if pair.Leaf == nil {
+		if pair.Leaf, err = x509.ParseCertificate(pair.Certificate[0]); err != nil {
+			return fmt.Errorf("reading the certificate %s: %w", c.cfg.Certificate, err)
+		}
+	}
+	c.seen = changed
+	c.own.Store(&pair)
+	return nil
+}
+
+// changed returns when the operator's files were changed.
+func (c *certificates) changed() (out [2]time.Time) {
+	for i, f := range []string{c.cfg.Certificate, c.cfg.Key} {
+		if s, err := os.Stat(f); err == nil {
+			out[i] = s.ModTime()
+		}
+	}
+	return out
+}
+
+// close ends the care for certificates.
+func (c *certificates) close() { c.ended.Do(c.cache.Stop) }
+
+// manage obtains and renews certificates for the public names, in the background until ctx ends, and lets go of those
+// of names that the box no longer has.
+func (c *certificates) manage(ctx context.Context) error {
+	if c.public == nil {
+		return nil
+	}
+	want := c.box.names.Load().public
+	var gone []certmagic.SubjectIssuer
+	for _, n := range c.managed {
+		if !slices.Contains(want, n) {
+			gone = append(gone, certmagic.SubjectIssuer{Subject: n})
+		}
+	}
+	c.cache.RemoveManaged(gone)
+	c.managed = slices.Clone(want)
+	if err := c.public.ManageAsync(ctx, want); err != nil {
+		return fmt.Errorf("managing certificates: %w", err)
+	}
+	return nil
+}
+
+// keep does what must be done from time to time until ctx ends: renew the intermediate, read the operator's files when
+// they changed. A failure is logged and tried again.
+func (c *certificates) keep(ctx context.Context) {
+	tick := time.NewTicker(c.box.cfg.maintenance)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if c.box.authority.due() {
+			if err := c.box.authority.renew(ctx); err != nil {
+				c.box.cfg.Log.Error("the intermediate certificate cannot be renewed", "why", err)
+			}
+		}
+		if c.cfg.Mode == ModeFiles && c.changed() != c.seen {
+			if err := c.readFiles(); err != nil {
+				c.box.cfg.Log.Error("keeping the certificate that was read before", "why", err)
+			}
+		}
+	}
+}

@@ -1,0 +1,124 @@
+package edge
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/brutella/dnssd"
+)
+
+// What the box is for those who look for services near by.
+const (
+	typeHTTPS   = "_https._tcp"
+	typeGateway = "_ai-gateway._tcp"
+)
+
+// gatewaySubtypes say which dialects the gateway speaks.
+func gatewaySubtypes() []string { return []string{"_chat-completions", "_responses", "_messages"} }
+
+// Advertise announces the box to the network, or takes that back. The network learns the box's name, its addresses and
+// its port, and how its root begins; never models, people or keys. Without Discovery it does nothing. It may be called
+// before Serve: then it holds from there on.
+func (b *Box) Advertise(on bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.wanted = on && b.cfg.Discovery; !b.wanted {
+		if b.announced != nil {
+			b.announced.end()
+			b.announced = nil
+		}
+		return
+	}
+	if b.announced == nil && b.serving != nil {
+		b.announce()
+	}
+}
+
+// announce begins an announcement. The lock is held.
+func (b *Box) announce() {
+	ctx, cancel := context.WithCancel(b.serving)
+	a := &announcement{cancel: cancel}
+	n := b.names.Load()
+	a.group.Go(func() {
+		if err := b.advertise(ctx, n); err != nil && ctx.Err() == nil {
+			b.cfg.Log.Warn("the box cannot be announced to the network", "why", err)
+		}
+	})
+	b.announced = a
+}
+
+// announcement is one that runs.
+type announcement struct {
+	cancel context.CancelFunc
+	group  sync.WaitGroup
+}
+
+// end says good-bye and waits until that is out.
+func (a *announcement) end() {
+	a.cancel()
+	a.group.Wait()
+}
+
+// advertise announces the box until ctx ends, then says good-bye. When another machine has the name already, the box
+// takes the next one that is free, and answers to that too.
+func (b *Box) advertise(ctx context.Context, n *names) error {
+	probe, err := dnssd.ProbeService(ctx, b.service(n.box, typeHTTPS, nil))
+	if err != nil {
+		return fmt.Errorf("looking for a free name: %w", err)
+	}
+	if probe.Host != n.box {
+		b.cfg.Log.Warn("another machine has this name: taking the next", "name", n.box+".local", "taken", probe.Host+".local")
+		b.alias(n, probe.Host)
+	}
+	responder, err := dnssd.NewResponder()
+	if err != nil {
+		return fmt.Errorf("listening for questions: %w", err)
+	}
+	gateway := b.service(probe.Host, typeGateway, b.gatewayText())
+	for _, s := range []dnssd.Service{b.service(probe.Host, typeHTTPS, map[string]string{"path": "/"}), gateway} {
+		if _, err := responder.Add(s); err != nil {
+			return fmt.Errorf("announcing %s: %w", s.Type, err)
+		}
+	}
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() {
+		t := newSubtypes(gateway.EscapedServiceInstanceName(), gateway.ServiceName(), gatewaySubtypes())
+		if err := t.run(ctx, b.cfg.Interfaces); err != nil {
+			b.cfg.Log.Warn("the kinds of the gateway are not announced", "why", err)
+		}
+	})
+	return responder.Respond(ctx)
+}
+
+// service describes the box under a name that is known to be valid.
+func (b *Box) service(host, kind string, text map[string]string) dnssd.Service {
+	s, err := dnssd.NewService(dnssd.Config{
+		Name: host, Type: kind, Domain: "local", Host: host, Port: b.Port(), Text: text, Ifaces: b.cfg.Interfaces,
+	})
+	if err != nil {
+		panic(err) // it complains about missing words only
+	}
+	return s
+}
+
+// gatewayText is what the announcement of the gateway says.
+func (b *Box) gatewayText() map[string]string {
+	protocols := "h2"
+	if b.udp != nil {
+		protocols = "h2,h3"
+	}
+	_, f := b.Root()
+	return map[string]string{"txtvers": "1", "path": "/v1", "alpn": protocols, "auth": "bearer", "fp": f[:16]}
+}
+
+// alias adds a name under which the network knows the box, unless its names were changed meanwhile.
+func (b *Box) alias(old *names, host string) {
+	n := *old
+	n.exact = map[string]bool{host: true, host + ".local": true}
+	for k := range old.exact {
+		n.exact[k] = true
+	}
+	b.names.CompareAndSwap(old, &n)
+}

@@ -51,6 +51,76 @@ func assign(text string, v reflect.Value) error {
 	return nil
 }
 
+// Settings is the origin of values that were set through the control plane.
+const Settings = "settings"
+
+// changeable are the paths that the control plane may set: nothing that names a program, a folder or an address that the
+// box listens on or sends to.
+var changeable = []string{
+	"name", "discovery", "memory.reserve", "memory.limit", "web.origins", "requests.body", "requests.limit",
+	"requests.load", "requests.keep_alive", "log.level", "log.requests", "log.keep", "backup.every", "backup.keep",
+}
+
+// Changeable reports whether the control plane may set a path.
+func Changeable(path string) bool { return slices.Contains(changeable, path) }
+
+// stored applies settings of the control plane. One that a newer or older version knew and this one does not is left
+// alone; one that has become wrong is a mistake like any other.
+func (r *reader) stored(values map[string]string, box *Box) {
+	for _, f := range settable("", reflect.ValueOf(box).Elem()) {
+		if text, ok := values[f.path]; ok && Changeable(f.path) {
+			r.apply(Settings, text, f)
+		}
+	}
+}
+
+// Value is one value of a configuration.
+type Value struct {
+	Path, Text, Origin, About string
+}
+
+// Values lists the values that one text can say, secrets hidden.
+func Values(box Box, from Origins) []Value {
+	var all []Value
+	about := map[string]string{}
+	describe("", reflect.TypeFor[Box](), about)
+	for _, f := range settable("", reflect.ValueOf(&box).Elem()) {
+		v := Value{Path: f.path, Origin: from[f.path], About: about[f.path]}
+		if v.Origin == "" {
+			v.Origin = "default"
+		}
+		if f.value.Kind() != reflect.Slice {
+			v.Text = plain(f.value)
+		} else {
+			parts := make([]string, f.value.Len())
+			for i := range parts {
+				parts[i] = plain(f.value.Index(i))
+			}
+			v.Text = strings.Join(parts, ",")
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+func plain(v reflect.Value) string {
+	if s, ok := v.Interface().(string); ok {
+		return s
+	}
+	return fmt.Sprint(v.Interface()) // a secret hides itself
+}
+
+// describe collects what the fields are about, by path.
+func describe(path string, t reflect.Type, about map[string]string) {
+	for i, name := range fields(t) {
+		f := t.Field(i)
+		about[join(path, name)] = f.Tag.Get("about")
+		if f.Type.Kind() == reflect.Struct && !isScalar(f.Type) {
+			describe(join(path, name), f.Type, about)
+		}
+	}
+}
+
 // variable is a path's name in the environment.
 func variable(path string) string {
 	return "ONEBIT_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))

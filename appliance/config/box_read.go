@@ -37,8 +37,10 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Source is what a configuration is made of.
+// Source is what a configuration is made of. Each part overrides those before it.
 type Source struct {
+	Stored map[string]string // settings made through the control plane, by path; only those that it may change count
+
 	File string   // for messages
 	YAML []byte   // the file's content
 	Env  []string // NAME=VALUE
@@ -52,6 +54,7 @@ type Origins map[string]string
 func ReadBox(src Source) (Box, Origins, error) {
 	r := reader{file: src.File, origins: Origins{}}
 	box := BoxDefaults()
+	r.stored(src.Stored, &box)
 	r.yaml(src.YAML, &box)
 	r.environment(src.Env, &box)
 	r.flags(src.Set, &box)

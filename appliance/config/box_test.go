@@ -158,6 +158,39 @@ func TestBoxOverrides(t *testing.T) {
 	}
 }
 
+func TestBoxStoredSettings(t *testing.T) {
+	src := config.Source{
+		File: "box.yaml", YAML: []byte("log: {level: warn}"),
+		Stored: map[string]string{"log.level": "debug", "log.keep": "3d", "web.origins": "https://a.example", "programs.zinc": "/bin/sh", "gone": "1"},
+	}
+	box, origins, err := config.ReadBox(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := fmt.Sprintln(box.Log.Level, box.Log.Keep, box.Web.Origins, box.Programs.Zinc), "warn 72h0m0s [https://a.example] \n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	values := map[string]config.Value{}
+	for _, v := range config.Values(box, origins) {
+		values[v.Path] = v
+	}
+	if v := values["log.keep"]; v.Text != "72h0m0s" || v.Origin != config.Settings || v.About == "" {
+		t.Errorf("log.keep is %+v", v)
+	}
+	if v := values["log.level"]; v.Origin != "box.yaml:1" {
+		t.Errorf("log.level is %+v", v)
+	}
+	src.Stored = map[string]string{"log.keep": "soon"}
+	if _, _, err := config.ReadBox(src); err == nil || !strings.Contains(err.Error(), "settings: ") {
+		t.Errorf("a wrong setting: %v", err)
+	}
+	for _, path := range []string{"programs.llama_server", "model_folders", "listen.port", "tls.mode", "egress.private", "telemetry.webhook", "backup.folder"} {
+		if config.Changeable(path) {
+			t.Errorf("%s may be changed", path)
+		}
+	}
+}
+
 // reveal puts a value where a secret is hidden; a file with hidden secrets is refused.
 func reveal(printed string) string {
 	return strings.ReplaceAll(printed, `"(secret)"`, `"https://hush.example.org/x"`)

@@ -128,12 +128,22 @@ func child(t *testing.T, w *world) (*backend.Child, <-chan error, context.Cancel
 	return c, result, cancel
 }
 
+func TestChildLoadsAtFirst(t *testing.T) {
+	c, err := backend.NewChild(backend.ChildConfig{
+		Name: "cpu", Slots: 1, Log: slog.New(slog.DiscardHandler),
+		Command: func(int) backend.Command { return backend.Command{} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.State(); got != engine.Loading {
+		t.Errorf("State = %v before Run", got)
+	}
+}
+
 func TestChildServes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, result, stop := child(t, &world{owns: true})
-		if got := c.State(); got != engine.Loading {
-			t.Errorf("State = %v at first", got)
-		}
 		if err := c.Ready(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -30,3 +30,9 @@ func Environment(own, more []string) []string { return environment(own, more) }
 
 // Mentions is mentions.
 func Mentions(program, text string) bool { return mentions(program, text) }
+
+// Far makes a Remote generate as it does towards other machines.
+func Far(r *Remote) *Remote {
+	r.direct = nil
+	return r
+}

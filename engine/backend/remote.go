@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"onebit/engine"
+	"onebit/engine/h1"
 	"onebit/engine/wire"
 )
 
@@ -38,6 +39,8 @@ type Remote struct {
 	base   string
 	slots  int
 	client *http.Client
+	direct *h1.Client  // for generation on this machine; nil elsewhere
+	path   string      // what comes before /v1 there
 	seen   atomic.Bool // the server was ready, and nothing has said otherwise since
 }
 
@@ -55,12 +58,15 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 	if cfg.Slots < 1 {
 		return nil, fmt.Errorf("%d slots: at least 1 is needed", cfg.Slots)
 	}
+	near := u.Scheme == "http" && (cfg.Dial != nil || isLoopback(u.Hostname()))
 	if cfg.Dial == nil {
 		cfg.Dial = (&net.Dialer{Timeout: 5 * time.Second}).DialContext
 	}
-	return &Remote{
+	path := strings.TrimSuffix(strings.TrimRight(u.EscapedPath(), "/"), "/v1")
+	r := &Remote{
 		name:  cfg.Name,
-		base:  strings.TrimSuffix(strings.TrimRight(u.Scheme+"://"+u.Host+u.Path, "/"), "/v1"),
+		base:  u.Scheme + "://" + u.Host + path,
+		path:  path,
 		slots: cfg.Slots,
 		client: &http.Client{
 			Transport: &http.Transport{
@@ -74,7 +80,21 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
-	}, nil
+	}
+	if near {
+		addr := u.Host
+		if u.Port() == "" {
+			addr = net.JoinHostPort(u.Hostname(), "80")
+		}
+		r.direct = h1.New(h1.Config{Addr: addr, Dial: cfg.Dial})
+	}
+	return r, nil
+}
+
+// isLoopback reports whether a host is this machine, as it is written.
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // Name returns the configured name.
@@ -87,7 +107,12 @@ func (r *Remote) Slots() int { return r.slots }
 func (r *Remote) State() engine.State { return engine.Ready }
 
 // Close drops idle connections. The Remote stays usable.
-func (r *Remote) Close() { r.client.CloseIdleConnections() }
+func (r *Remote) Close() {
+	r.client.CloseIdleConnections()
+	if r.direct != nil {
+		r.direct.CloseIdle()
+	}
+}
 
 // Ready waits until the server's /health answers 200, or is not known there. It asks again only after a request was lost
 // or refused with 503.
@@ -195,35 +220,33 @@ func (r *Remote) generate(ctx context.Context, req *engine.Request, emit func(en
 	if err != nil {
 		return engine.Usage{}, err
 	}
-	out, err := http.NewRequestWithContext(ctx, http.MethodPost, r.base+where, bytes.NewReader(req.Raw))
-	if err != nil {
-		return engine.Usage{}, err
-	}
-	out.Header.Set("Content-Type", "application/json")
-	if req.ID != "" {
-		out.Header.Set("X-Request-Id", req.ID)
-	}
-	res, err := r.client.Do(out)
+	res, err := r.post(ctx, where, req)
 	if err != nil {
 		return engine.Usage{}, lost(ctx, err)
 	}
-	defer res.Body.Close()
-	if res.StatusCode != http.StatusOK {
+	defer res.body.Close()
+	if res.status != http.StatusOK {
 		return engine.Usage{}, refusal(ctx, res)
 	}
 	if !req.Stream {
-		return whole(ctx, res.Body, emit)
+		return whole(ctx, res.body, emit)
 	}
-	if kind := res.Header.Get("Content-Type"); !strings.HasPrefix(kind, "text/event-stream") {
-		return engine.Usage{}, fmt.Errorf("a stream was asked for and %q came: %w", kind, wire.ErrMalformed)
+	return r.stream(ctx, res, req, emit)
+}
+
+// stream reads a streamed answer.
+func (r *Remote) stream(ctx context.Context, res *reply, req *engine.Request, emit func(engine.Chunk) error) (engine.Usage, error) {
+	if !strings.HasPrefix(res.kind, "text/event-stream") {
+		return engine.Usage{}, fmt.Errorf("a stream was asked for and %q came: %w", res.kind, wire.ErrMalformed)
 	}
-	s := stream{events: wire.NewEventReader(res.Body), emit: emit, wantUsage: req.IncludeUsage, response: req.Kind == engine.Response}
+	s := stream{events: wire.NewEventReader(res.body), emit: emit, wantUsage: req.IncludeUsage, response: req.Kind == engine.Response}
 	defer s.events.Release()
+	var err error
 	for err == nil {
 		err = s.step()
 	}
 	if errors.Is(err, errDone) {
-		drain(res.Body)
+		res.finish()
 		return s.usage, nil
 	}
 	if s.emitErr != nil {
@@ -247,17 +270,17 @@ func lost(ctx context.Context, err error) error {
 }
 
 // refusal reads the answer of a backend that does not want to.
-func refusal(ctx context.Context, res *http.Response) error {
-	body, err := io.ReadAll(io.LimitReader(res.Body, 1<<20))
+func refusal(ctx context.Context, res *reply) error {
+	body, err := io.ReadAll(io.LimitReader(res.body, 1<<20))
 	if err != nil {
 		return lost(ctx, err)
 	}
-	status := res.StatusCode
+	status := res.status
 	if status < 400 {
 		status = http.StatusBadGateway // a redirect or an empty success is no answer
 	}
 	e := &engine.StatusError{Status: status, Body: body}
-	e.RetryAfter = retryAfter(res.Header.Get("Retry-After"))
+	e.RetryAfter = retryAfter(res.retryAfter)
 	return e
 }
 
@@ -371,14 +394,6 @@ func statusIn(object []byte) int {
 		}
 	}
 	return http.StatusInternalServerError
-}
-
-// drain reads the end of a body whose last event has come, so that the connection can be used again. A server that
-// does not end it soon loses the connection instead.
-func drain(body io.ReadCloser) {
-	timer := time.AfterFunc(50*time.Millisecond, func() { body.Close() })
-	defer timer.Stop()
-	_, _ = io.Copy(io.Discard, io.LimitReader(body, 1<<16)) // a failure costs the connection, no more
 }
 
 // Relay sends a request of another route on as it is: method, path, query, content type and body. The answer's body

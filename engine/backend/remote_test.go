@@ -53,14 +53,36 @@ func generate(ctx context.Context, b engine.Backend, req *engine.Request) (event
 	return events, err
 }
 
+// ways are how a Remote reaches a server: on this machine and elsewhere.
+var ways = []struct {
+	name   string
+	remote func(*testing.T, http.Handler) *backend.Remote
+}{
+	{"near", remote},
+	{"far", func(t *testing.T, h http.Handler) *backend.Remote {
+		t.Helper()
+		return backend.Far(remote(t, h))
+	}},
+}
+
 func TestRemoteConforms(t *testing.T) {
-	backendtest.Run(t, func(t *testing.T) backendtest.Subject {
-		r := remote(t, &backendtest.Standin{Model: "m"})
-		return backendtest.Subject{Backend: r, Good: `{}`, Bad: `{"standin":"refuse"}`, Long: `{"standin":"endless"}`}
-	})
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			backendtest.Run(t, func(t *testing.T) backendtest.Subject {
+				r := way.remote(t, &backendtest.Standin{Model: "m"})
+				return backendtest.Subject{Backend: r, Good: `{}`, Bad: `{"standin":"refuse"}`, Long: `{"standin":"endless"}`}
+			})
+		})
+	}
 }
 
 func TestRemoteFailures(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) { remoteFailures(t, way.remote) })
+	}
+}
+
+func remoteFailures(t *testing.T, remote func(*testing.T, http.Handler) *backend.Remote) {
 	status := func(want int) func(error) bool {
 		return func(err error) bool {
 			e, ok := errors.AsType[*engine.StatusError](err)
@@ -122,6 +144,12 @@ func TestRemoteMissingDoneAndUsageIsLost(t *testing.T) {
 }
 
 func TestRemoteCancelReachesTheServer(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) { cancelReachesTheServer(t, way.remote) })
+	}
+}
+
+func cancelReachesTheServer(t *testing.T, remote func(*testing.T, http.Handler) *backend.Remote) {
 	for _, c := range []struct {
 		name, word string
 		stream     bool

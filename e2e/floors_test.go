@@ -47,6 +47,7 @@ var floors = map[string]int{
 	"appliance/doctor":     1,
 	"appliance/bench":      1,
 	"appliance/gateway":    2,
+	"appliance/admin":      2,
 	"appliance":            3,
 }
 

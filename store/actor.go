@@ -34,6 +34,34 @@ const systemPerson = "system"
 // System is the box itself. It may do what an admin may.
 func System() Actor { return Actor{Person: systemPerson, Admin: true} }
 
+// who is the person whose records an actor sees; nobody's records are nobody's.
+func (a Actor) who() string {
+	if a.Person == "" || a.Person == systemPerson && !a.Admin {
+		return "\x00"
+	}
+	return a.Person
+}
+
+// about returns nil where the actor may act on a person's records.
+func (a Actor) about(person string) error {
+	if a.Admin || a.who() == person {
+		return nil
+	}
+	return ErrNotFound
+}
+
+// admin returns nil for admins, and for others what they may know: of their own records that it is not allowed, of
+// somebody else's nothing.
+func (a Actor) admin(person string) error {
+	if a.Admin {
+		return nil
+	}
+	if a.who() == person {
+		return ErrForbidden
+	}
+	return ErrNotFound
+}
+
 // id order is time order, so the digits must ascend
 var idEncoding = base32.NewEncoding("0123456789abcdefghjkmnpqrstvwxyz").WithPadding(base32.NoPadding)
 

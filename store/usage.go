@@ -1,5 +1,11 @@
 package store
 
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
 // UsageRow is what was used: of one request when added, of many when read.
 type UsageRow struct {
 	Key, Person, Model, Endpoint string
@@ -14,4 +20,44 @@ type UsageFilter struct {
 	From, To           string // days, both included
 	// what keeps its own row; the others are summed up and come back empty
 	ByDay, ByKey, ByPerson, ByModel, ByEndpoint bool
+}
+
+const (
+	usageTotals = `select case when ?1 then day else '' end, case when ?2 then key else '' end,
+			case when ?3 then person else '' end, case when ?4 then model else '' end, case when ?5 then endpoint else '' end,
+			sum(requests), sum(errors), sum(prompt), sum(cached), sum(completion)
+		from usage where (?6 or person = ?7) and (?8 = '' or key = ?8) and (?9 = '' or person = ?9) and (?10 = '' or model = ?10)
+			and (?11 = '' or day >= ?11) and (?12 = '' or day <= ?12)
+		group by 1, 2, 3, 4, 5 order by 1, 2, 3, 4, 5`
+	tokensToday = "select coalesce(sum(prompt + completion), 0) from usage where key = ? and day = ?"
+)
+
+// UsageTotals returns sums. What is still queued, at most 50 ms old, is not in them.
+func (s *Store) UsageTotals(ctx context.Context, a Actor, f UsageFilter) ([]UsageRow, error) {
+	rows, err := s.r.query(ctx, usageTotals, f.ByDay, f.ByKey, f.ByPerson, f.ByModel, f.ByEndpoint, a.Admin, a.who(),
+		f.Key, f.Person, f.Model, f.From, f.To)
+	all, err := collect(rows, err, func(r scanner) (u UsageRow, err error) {
+		err = r.Scan(&u.Day, &u.Key, &u.Person, &u.Model, &u.Endpoint, &u.Requests, &u.Errors, &u.Prompt, &u.Cached, &u.Completion)
+		return u, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading usage: %w", s.meaning(err))
+	}
+	return all, nil
+}
+
+// TokensToday returns the prompt and completion tokens that a key has used today, with those still queued.
+func (s *Store) TokensToday(ctx context.Context, key string) (int64, error) {
+	day := s.now().Format(time.DateOnly)
+	for {
+		waiting, before := s.queue.tokens(key, day)
+		var n int64
+		if err := s.r.row(ctx, tokensToday, key, day).Scan(&n); err != nil {
+			return 0, fmt.Errorf("reading a key's tokens: %w", s.meaning(err))
+		}
+		// rows that moved to the disk meanwhile would count twice or not at all
+		if _, after := s.queue.tokens(key, day); after == before {
+			return n + waiting, nil
+		}
+	}
 }

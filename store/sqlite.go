@@ -1,0 +1,331 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+
+	"modernc.org/sqlite"
+	codes "modernc.org/sqlite/lib"
+)
+
+const readers = 4
+
+// dsn names a database file with its options, which are already in query form.
+func dsn(path, options string) string {
+	path = filepath.ToSlash(path)
+	if runtime.GOOS == "windows" {
+		path = "/" + path
+	}
+	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + options
+}
+
+const (
+	// deleted rows are overwritten: an expired prompt must not live on in a free page
+	writerOptions = "_journal_mode=WAL&_synchronous=FULL&_busy_timeout=5000&_foreign_keys=on&_txlock=immediate&_defensive=1" +
+		"&_pragma=secure_delete(1)&_pragma=fullfsync(1)&_pragma=journal_size_limit(67108864)&_pragma=trusted_schema(0)"
+	readerOptions = "_query_only=on&_busy_timeout=5000&_defensive=1&_pragma=cache_size(-16384)&_pragma=trusted_schema(0)"
+	plainOptions  = "_busy_timeout=5000&_foreign_keys=on&_defensive=1&_pragma=secure_delete(1)&_pragma=trusted_schema(0)"
+)
+
+// querier is what reading needs: the readers, or the writer within a transaction.
+type querier interface {
+	query(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	row(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// reader is the pool of reading connections, with each statement prepared once.
+type reader struct {
+	db    *sql.DB
+	stmts sync.Map // query -> *sql.Stmt
+}
+
+func openReader(path string) (*reader, error) {
+	db, err := sql.Open("sqlite", dsn(path, readerOptions))
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(readers)
+	db.SetMaxIdleConns(readers)
+	return &reader{db: db}, nil
+}
+
+func (r *reader) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
+	if st, ok := r.stmts.Load(query); ok {
+		return st.(*sql.Stmt), nil
+	}
+	st, err := r.db.PrepareContext(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if old, loaded := r.stmts.LoadOrStore(query, st); loaded {
+		st.Close()
+		return old.(*sql.Stmt), nil
+	}
+	return st, nil
+}
+
+func (r *reader) query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	st, err := r.stmt(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return st.QueryContext(ctx, args...)
+}
+
+func (r *reader) row(ctx context.Context, query string, args ...any) *sql.Row {
+	st, err := r.stmt(ctx, query)
+	if err != nil {
+		// the same query again gives the caller the same error, in the shape of a row
+		return r.db.QueryRowContext(ctx, query, args...)
+	}
+	return st.QueryRowContext(ctx, args...)
+}
+
+func (r *reader) close() error { return r.db.Close() }
+
+// writer is the one connection that changes anything. A transaction holds turn.
+type writer struct {
+	db    *sql.DB
+	conn  *sql.Conn
+	turn  chan struct{}
+	stmts map[string]*sql.Stmt
+}
+
+func openWriter(ctx context.Context, path string) (*writer, error) {
+	db, err := sql.Open("sqlite", dsn(path, writerOptions))
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(1)
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &writer{db: db, conn: conn, turn: make(chan struct{}, 1), stmts: map[string]*sql.Stmt{}}, nil
+}
+
+func (w *writer) close() error {
+	w.turn <- struct{}{}
+	defer func() { <-w.turn }()
+	for _, st := range w.stmts {
+		st.Close()
+	}
+	clear(w.stmts)
+	return errors.Join(w.conn.Close(), w.db.Close())
+}
+
+// txn is a running write transaction.
+type txn struct {
+	w      *writer
+	now    time.Time
+	access bool // something changed that decides who may do what
+}
+
+func (t *txn) stmt(ctx context.Context, query string) (*sql.Stmt, error) {
+	if st, ok := t.w.stmts[query]; ok {
+		return st, nil
+	}
+	st, err := t.w.conn.PrepareContext(ctx, query)
+	if err == nil {
+		t.w.stmts[query] = st
+	}
+	return st, err
+}
+
+// exec runs a statement and returns how many rows it touched.
+func (t *txn) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	st, err := t.stmt(ctx, query)
+	if err != nil {
+		return 0, err
+	}
+	r, err := st.ExecContext(ctx, args...)
+	if err != nil {
+		return 0, err
+	}
+	return r.RowsAffected()
+}
+
+func (t *txn) query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
+	st, err := t.stmt(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	return st.QueryContext(ctx, args...)
+}
+
+func (t *txn) row(ctx context.Context, query string, args ...any) *sql.Row {
+	st, err := t.stmt(ctx, query)
+	if err != nil {
+		return t.w.conn.QueryRowContext(ctx, query, args...)
+	}
+	return st.QueryRowContext(ctx, args...)
+}
+
+// transact runs f between begin and commit. What it returns is final: the change is on the disk, or it never happened.
+func (w *writer) transact(ctx context.Context, now time.Time, f func(t *txn) error) (access bool, err error) {
+	select {
+	case w.turn <- struct{}{}:
+		defer func() { <-w.turn }()
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	t := &txn{w: w, now: now}
+	if _, err := t.exec(ctx, "begin immediate"); err != nil {
+		return false, err
+	}
+	// neither end may be cut short, or the caller could not know which it was
+	end := context.WithoutCancel(ctx)
+	done := false
+	defer func() {
+		if !done {
+			// SQLite may have rolled back by itself already
+			_, _ = t.exec(end, "rollback")
+		}
+	}()
+	if err := f(t); err != nil {
+		return false, err
+	}
+	if _, err := t.exec(end, "commit"); err != nil {
+		return false, err
+	}
+	done = true
+	return t.access, nil
+}
+
+// write runs f in a transaction and gives errors their meaning.
+func (s *Store) write(ctx context.Context, f func(t *txn) error) error {
+	if s.closed.Load() {
+		return ErrClosed
+	}
+	access, err := s.w.transact(ctx, s.now(), f)
+	if err != nil {
+		err = s.meaning(err)
+		if errors.Is(err, ErrFull) {
+			s.full.Store(true)
+		}
+		return err
+	}
+	s.full.Store(false)
+	if access {
+		s.access.broadcast()
+	}
+	return nil
+}
+
+// meaning turns SQLite's codes into the errors that callers branch on.
+func (s *Store) meaning(err error) error {
+	if err == nil {
+		return nil
+	}
+	if s.closed.Load() {
+		return ErrClosed
+	}
+	return meaning(err)
+}
+
+func meaning(err error) error {
+	if errors.Is(err, sql.ErrNoRows) {
+		return ErrNotFound
+	}
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		if kind := kindOf(e.Code()); kind != nil {
+			return fmt.Errorf("%w (%w)", kind, err)
+		}
+	}
+	if full(err) {
+		return fmt.Errorf("%w (%w)", ErrFull, err)
+	}
+	return err
+}
+
+func kindOf(code int) error {
+	switch code {
+	case codes.SQLITE_CONSTRAINT_UNIQUE, codes.SQLITE_CONSTRAINT_PRIMARYKEY:
+		return ErrConflict
+	case codes.SQLITE_CONSTRAINT_FOREIGNKEY:
+		return ErrNotFound
+	case codes.SQLITE_CONSTRAINT_CHECK, codes.SQLITE_CONSTRAINT_NOTNULL, codes.SQLITE_CONSTRAINT_DATATYPE, codes.SQLITE_TOOBIG:
+		return ErrInvalid
+	case codes.SQLITE_IOERR_SHMSIZE:
+		// the index of the write-ahead log could not grow
+		return ErrFull
+	}
+	switch code & 0xff {
+	case codes.SQLITE_FULL:
+		return ErrFull
+	case codes.SQLITE_CORRUPT, codes.SQLITE_NOTADB:
+		return ErrCorrupt
+	}
+	return nil
+}
+
+// check asks SQLite whether the structure of a database holds. All it finds wrong is ErrCorrupt.
+func check(ctx context.Context, q querier) error {
+	var said string
+	if err := q.row(ctx, "pragma quick_check(1)").Scan(&said); err != nil {
+		return meaning(err)
+	}
+	if said != "ok" {
+		return fmt.Errorf("%w: %s", ErrCorrupt, said)
+	}
+	return nil
+}
+
+// scanner is a row, or rows at one of theirs.
+type scanner interface{ Scan(dest ...any) error }
+
+// collect reads all rows.
+func collect[T any](rows *sql.Rows, err error, scan func(scanner) (T, error)) ([]T, error) {
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []T
+	for rows.Next() {
+		v, err := scan(rows)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, v)
+	}
+	return all, rows.Err()
+}
+
+// stamp and moment turn times into milliseconds and back; 0 is the zero time.
+func stamp(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+func moment(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}
+
+// syncDir makes renames in a folder last.
+func syncDir(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil // a folder cannot be synced there
+	}
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// fold is the form in which names are compared.
+func fold(name string) string { return strings.ToLower(name) }

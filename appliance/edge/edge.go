@@ -13,7 +13,11 @@ import (
 	"time"
 
 	"onebit/engine"
+	"onebit/engine/door"
 )
+
+// unread is how long the rest of a body may take that nothing wanted.
+const unread = 5 * time.Second
 
 // Config says where to listen.
 type Config struct {
@@ -39,7 +43,7 @@ func Listen(ctx context.Context, cfg Config, handler http.Handler) (*Server, err
 		return nil, fmt.Errorf("cannot listen on %s: %w", addr, err)
 	}
 	s := &Server{cfg: cfg, listener: l}
-	s.handler = Guard(handler, s.Loopback())
+	s.handler = door.Guard(door.Unread(handler, unread), s.Loopback())
 	return s, nil
 }
 

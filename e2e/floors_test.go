@@ -33,6 +33,7 @@ var floors = map[string]int{
 	"engine/chat":          1,
 	"engine/model":         1,
 	"engine/batch":         2,
+	"engine/door":          2,
 	"engine/runner":        3,
 	"engine/backend":       2,
 	"engine/conversion":    2,

@@ -43,7 +43,7 @@ func Listen(ctx context.Context, cfg Config, handler http.Handler) (*Server, err
 		return nil, fmt.Errorf("cannot listen on %s: %w", addr, err)
 	}
 	s := &Server{cfg: cfg, listener: l}
-	s.handler = door.Guard(door.Unread(handler, unread), s.Loopback())
+	s.handler = door.Guard(door.Bodies(handler, 0, unread), s.Loopback())
 	return s, nil
 }
 

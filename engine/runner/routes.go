@@ -61,6 +61,10 @@ func (r *Runner) serve(do action) http.HandlerFunc {
 			loading().write(w)
 			return
 		}
+		if req.ContentLength > r.cfg.MaxBody {
+			tooLarge(r.cfg.MaxBody).write(w)
+			return
+		}
 		req.Body = http.MaxBytesReader(w, req.Body, r.cfg.MaxBody)
 		if p := do(s, w, req); p != nil {
 			p.write(w)
@@ -132,12 +136,16 @@ func readBody(r *http.Request) ([]byte, *problem) {
 		return body, nil
 	}
 	if limit, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		return nil, &problem{
-			status: http.StatusRequestEntityTooLarge, kind: typeInvalid, code: "request_too_large",
-			message: fmt.Sprintf("the request body is larger than %d bytes", limit.Limit),
-		}
+		return nil, tooLarge(limit.Limit)
 	}
 	return nil, badBody("reading the request body: %v", err)
+}
+
+func tooLarge(limit int64) *problem {
+	return &problem{
+		status: http.StatusRequestEntityTooLarge, kind: typeInvalid, code: "request_too_large",
+		message: fmt.Sprintf("the request body is larger than %d bytes", limit),
+	}
 }
 
 // readFields reads the body as a JSON object.

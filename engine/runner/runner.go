@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"onebit/engine/batch"
+	"onebit/engine/door"
 )
 
 // Config says what is served and how.
@@ -52,6 +53,9 @@ const (
 	defaultMaxBody = 64 << 20
 	drainTime      = 500 * time.Millisecond // for answers under way when the server stops
 	unloadTime     = 400 * time.Millisecond // for the pass or the load under way
+	uploadTime     = 5 * time.Minute        // for a request's body to arrive
+	unreadTime     = 5 * time.Second        // for the rest of a body that nothing wants
+	idleTime       = 10 * time.Minute       // between requests; clients that keep connections for less lose no request
 )
 
 // Runner serves one model.
@@ -124,7 +128,7 @@ func (r *Runner) Run(ctx context.Context) error {
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	server := &http.Server{Handler: r.handler, ReadHeaderTimeout: 30 * time.Second, ErrorLog: slog.NewLogLogger(r.log.Handler(), slog.LevelDebug)}
+	server := r.server(addr)
 	var serving sync.WaitGroup
 	served, worked := make(chan error, 1), make(chan error, 1)
 	idle := make(chan struct{})
@@ -146,6 +150,18 @@ func (r *Runner) Run(ctx context.Context) error {
 	serving.Wait()
 	r.log.Info("stopped")
 	return failure
+}
+
+// server returns the server on an address, with the bounds that a client from the network needs.
+func (r *Runner) server(addr net.Addr) *http.Server {
+	tcp, ok := addr.(*net.TCPAddr)
+	return &http.Server{
+		Handler:           door.Guard(door.Bodies(r.handler, uploadTime, unreadTime), ok && tcp.IP.IsLoopback()),
+		ReadHeaderTimeout: 30 * time.Second,
+		IdleTimeout:       idleTime,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          slog.NewLogLogger(r.log.Handler(), slog.LevelDebug),
+	}
 }
 
 func (r *Runner) listen(ctx context.Context) (net.Listener, error) {

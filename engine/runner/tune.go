@@ -35,10 +35,10 @@ type tunable interface {
 
 // What tuning measures, and for how long.
 const (
-	tunePrompt  = 96                    // tokens of a large pass, at most
+	tunePrompt  = 180                   // tokens of a large pass, at most: short prompts like fewer workers than long ones
 	tuneShort   = 24                    // and at least
-	tunePass    = 50 * time.Millisecond // that it should take
-	tuneDecodes = 2                     // passes over one token in a number's turn, after one that wakes its workers
+	tunePass    = 80 * time.Millisecond // that it should take
+	tuneDecodes = 3                     // passes over one token in a number's turn, after one that wakes its workers
 	tuneRounds  = 9                     // at most
 	tuneLeast   = 3                     // rounds, unless they take longer than tuneLimit
 	tuneTime    = 600 * time.Millisecond
@@ -84,10 +84,11 @@ func tune(ctx context.Context, e tunable, cfg Config, key string) error {
 }
 
 // choices returns the numbers of workers to compare, most first: all of them, and
-// some eighths of the cores, of which the largest number leaves one free.
-func choices(most int) []int {
+// down to a half of the cores in steps of some eighths. The largest number leaves
+// one core free.
+func choices(most, step int) []int {
 	list := []int{most}
-	for eighths := 7; eighths >= 4; eighths-- {
+	for eighths := 8 - step; eighths >= 4; eighths -= step {
 		if n := (most + 1) * eighths / 8; n >= 1 && n < list[len(list)-1] {
 			list = append(list, n)
 		}
@@ -122,7 +123,7 @@ func measure(ctx context.Context, e tunable, most Threads) (Threads, error) {
 	decode, prefill := samples{}, samples{}
 	began := time.Now()
 	for round := 0; another(round, time.Since(began)); round++ {
-		for _, n := range inTurn(choices(most.Prefill), round) {
+		for _, n := range inTurn(choices(most.Prefill, 2), round) {
 			e.SetThreads(0, n)
 			took, err := turn(prompt, 1)
 			if err != nil {
@@ -130,7 +131,7 @@ func measure(ctx context.Context, e tunable, most Threads) (Threads, error) {
 			}
 			prefill[n] = append(prefill[n], took...)
 		}
-		for _, n := range inTurn(choices(most.Decode), round) {
+		for _, n := range inTurn(choices(most.Decode, 1), round) {
 			e.SetThreads(n, 0)
 			took, err := turn(1, 1+tuneDecodes)
 			if err != nil {

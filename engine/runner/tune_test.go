@@ -168,10 +168,10 @@ func TestTuneTime(t *testing.T) {
 		passes int           // at most
 		limit  time.Duration
 	}{
-		"fast":      {10 * time.Microsecond, 200, 200 * time.Millisecond},
-		"middling":  {2 * time.Millisecond, 200, 800 * time.Millisecond},
+		"fast":      {10 * time.Microsecond, 300, 200 * time.Millisecond},
+		"middling":  {2 * time.Millisecond, 300, 800 * time.Millisecond},
 		"slow":      {50 * time.Millisecond, 70, 2 * time.Second},
-		"very slow": {400 * time.Millisecond, 21, 6 * time.Second},
+		"very slow": {400 * time.Millisecond, 30, 6 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()

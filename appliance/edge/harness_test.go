@@ -3,15 +3,19 @@ package edge_test
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -266,4 +270,36 @@ func send(t testing.TB, c *http.Client, method, url string, headers ...string) (
 // says answers with a text.
 func says(text string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, text) })
+}
+
+// writePair writes a chain and its key as an operator has them.
+func writePair(t testing.TB, dir string, chain [][]byte, key *ecdsa.PrivateKey) {
+	t.Helper()
+	var out []byte
+	for _, der := range chain {
+		out = append(out, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
+	}
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range map[string][]byte{"cert.pem": out, "key.pem": pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})} {
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// until waits for something that happens in the background.
+func until(t testing.TB, done func() bool) {
+	t.Helper()
+	limit, tick := time.After(30*time.Second), time.NewTicker(2*time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-limit:
+			t.Fatal("it did not happen within half a minute")
+		case <-tick.C:
+		}
+	}
 }

@@ -189,7 +189,10 @@ func TestStreamIsCutAfterDrain(t *testing.T) {
 				t.Errorf("Serve = %v", err)
 			}
 			io.Copy(io.Discard, in) // ends
-			if res, err := b.client(t, p).Get("https://testbox.local/"); err == nil {
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer cancel()
+			r, _ := http.NewRequestWithContext(ctx, "GET", "https://testbox.local/", nil)
+			if res, err := b.client(t, p).Do(r); err == nil {
 				res.Body.Close()
 				t.Error("the box answers after its end")
 			}

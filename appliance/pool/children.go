@@ -1,0 +1,131 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+
+	"onebit/engine"
+	"onebit/engine/backend"
+)
+
+// Starter starts models as processes, the way that serve does.
+type Starter struct {
+	Machine        *backend.Machine
+	Stdout, Stderr io.Writer // of the processes
+	Log            *slog.Logger
+	Limits         backend.Limits
+}
+
+// Children is a model with the processes that serve it.
+type Children struct {
+	Plan      *backend.Plan
+	Processes []*backend.Child // in the order of Plan.Children
+	backend   engine.Backend
+
+	stop  context.CancelFunc
+	group sync.WaitGroup
+	done  chan struct{}
+
+	mu  sync.Mutex
+	err error
+}
+
+var _ Instance = (*Children)(nil)
+
+// Start plans where a model runs, starts its processes and waits until all of them serve; see the type Start. The
+// instance is a *Children.
+func (s *Starter) Start(ctx context.Context, spec ModelSpec) (Instance, error) {
+	plan, err := backend.NewPlan(ctx, s.Machine, spec.Options)
+	if err != nil {
+		return nil, err
+	}
+	c := &Children{Plan: plan, done: make(chan struct{})}
+	for _, one := range plan.Children() {
+		child, err := backend.NewChild(backend.ChildConfig{
+			Name: one.Label(), Slots: one.Slots, Command: one.Command, Ready: one.Ready, Mute: one.Mute(),
+			Stdout: s.Stdout, Stderr: s.Stderr, Log: s.Log.With("model", spec.Name), Limits: s.Limits,
+		})
+		if err != nil {
+			return nil, err
+		}
+		c.Processes = append(c.Processes, child)
+	}
+	c.backend = c.Processes[0]
+	if plan.Primary.Dialect == backend.NPU {
+		if c.backend, err = backend.NewChatML(backend.ChatMLConfig{Backend: c.Processes[0], OpenThink: plan.Primary.OpenThink}); err != nil {
+			return nil, err
+		}
+	}
+	c.run(context.WithoutCancel(ctx))
+	for _, child := range c.Processes {
+		if err := child.Ready(ctx); err != nil {
+			gone := ctx.Err() == nil
+			c.Stop()
+			if why := c.why(); gone && why != nil {
+				err = why // what the process died of says more
+			}
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// run keeps the processes alive until Stop, or until one of them never came to serve.
+func (c *Children) run(ctx context.Context) {
+	ctx, c.stop = context.WithCancel(ctx)
+	for _, child := range c.Processes {
+		c.group.Go(func() {
+			if err := child.Run(ctx); err != nil {
+				c.mu.Lock()
+				c.err = errors.Join(c.err, err)
+				c.mu.Unlock()
+			}
+			c.stop() // without one of them the rest is not what was asked for
+		})
+	}
+	go func() { // ends with the group, for which Stop waits
+		c.group.Wait()
+		close(c.done)
+	}()
+}
+
+// Backend returns the process that answers chats.
+func (c *Children) Backend() engine.Backend { return c.backend }
+
+// Info returns what the main process says about its model.
+func (c *Children) Info() engine.Info { return c.Processes[0].Info() }
+
+// Done is closed when all processes have ended.
+func (c *Children) Done() <-chan struct{} { return c.done }
+
+// Err returns why the processes ended by themselves.
+func (c *Children) Err() error { return c.why() }
+
+func (c *Children) why() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// Stop ends the processes.
+func (c *Children) Stop() {
+	c.stop()
+	<-c.done
+}
+
+// String names the processes, for logs.
+func (c *Children) String() string {
+	return fmt.Sprintf("%s on %s", c.Plan.Name, c.Plan.Shown())
+}
+
+// Restarts is how often processes were started anew.
+func (c *Children) Restarts() (n int) {
+	for _, child := range c.Processes {
+		n += child.Restarts()
+	}
+	return n
+}

@@ -81,9 +81,9 @@ func stateDir(getenv func(string) string) (string, error) {
 	return filepath.Join(home, ".local", "state", "1bit"), nil
 }
 
-// read makes the configuration of the moment.
-func (o boxOptions) read() (config.Box, config.Origins, error) {
-	src := config.Source{File: o.file, Env: os.Environ(), Set: o.set}
+// read makes the configuration of the moment; stored are settings that were made through the control plane.
+func (o boxOptions) read(stored map[string]string) (config.Box, config.Origins, error) {
+	src := config.Source{Stored: stored, File: o.file, Env: os.Environ(), Set: o.set}
 	if o.file == "" {
 		src.File = filepath.Join(o.state, "1bit.yaml")
 	}
@@ -126,7 +126,7 @@ func (p program) config(args []string) int {
 	if err != nil {
 		return p.fail("config "+verb, err)
 	}
-	box, origins, err := o.read()
+	box, origins, err := o.read(nil)
 	if problems, ok := errors.AsType[config.Problems](err); ok {
 		fmt.Fprintln(p.stderr, problems)
 		fmt.Fprintf(p.stderr, "1bit config %s: %s\n", verb, counted(len(problems), "mistake"))

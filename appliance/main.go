@@ -20,6 +20,7 @@ const usage = `usage: 1bit COMMAND [options]
   serve     serve a model over an OpenAI-compatible API
   chat      talk to a model in the terminal
   model     obtain, import and quantise models, plan what fits where
+  appliance run a box: many models, people, keys, HTTPS
   engine    run the built-in engine alone
   config    check or show the configuration of a box
   doctor    say what of this box is usable, and what to do about the rest
@@ -56,6 +57,8 @@ func (p program) run(ctx context.Context, args []string) int {
 		return p.chat(ctx, rest)
 	case "model":
 		return runModel(rest, p.stdout, p.stderr)
+	case "appliance":
+		return p.appliance(ctx, rest)
 	case "config":
 		return p.config(rest)
 	case "doctor":

@@ -46,7 +46,7 @@ type TLS struct {
 	Mode        string   `yaml:"mode" about:"local, acme or files"`
 	Names       []string `yaml:"names" about:"names beside NAME.local"`
 	Certificate string   `yaml:"certificate" about:"PEM file, for mode files"`
-	Key         Secret   `yaml:"key" about:"PEM file of the private key, for mode files"`
+	Key         string   `yaml:"key" about:"PEM file of the private key, for mode files"`
 	ACME        ACME     `yaml:"acme" about:"for mode acme"`
 }
 

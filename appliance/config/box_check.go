@@ -47,7 +47,7 @@ func (r *reader) check(b Box) {
 	word("log.level", b.Log.Level, "debug", "info", "warn", "error")
 	word("log.requests", b.Log.Requests, "none", "metadata", "full")
 	r.checkTLS(b.TLS, at, word)
-	r.checkModels(b.Models, at, word)
+	r.checkModels(b.Models, at)
 	r.checkElsewhere(b, at)
 }
 
@@ -77,7 +77,17 @@ func (r *reader) checkTLS(t TLS, at func(string) string, word func(string, strin
 	}
 }
 
-func (r *reader) checkModels(models []BoxModel, at func(string) string, word func(string, string, ...string)) {
+// CheckModel returns what is wrong with a model that did not come from a file, or an empty text.
+func CheckModel(m BoxModel) string {
+	r := reader{file: "model"}
+	r.checkModels([]BoxModel{m}, func(string) string { return "" })
+	if len(r.problems) == 0 {
+		return ""
+	}
+	return strings.TrimPrefix(r.problems[0].Text, "models[0].")
+}
+
+func (r *reader) checkModels(models []BoxModel, at func(string) string) {
 	names := map[string]bool{}
 	for i, m := range models {
 		path := fmt.Sprintf("models[%d]", i)

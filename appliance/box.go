@@ -1,0 +1,236 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"onebit/appliance/admin"
+	"onebit/appliance/auth"
+	"onebit/appliance/catalog"
+	"onebit/appliance/config"
+	"onebit/appliance/edge"
+	"onebit/appliance/gateway"
+	"onebit/appliance/pool"
+	"onebit/engine/backend"
+	"onebit/store"
+)
+
+const applianceUsage = `usage: 1bit appliance [options]
+
+Runs a box: many models behind HTTPS and HTTP/3, with people, keys and one state directory. The first start shows a
+code on the console, with which the box is claimed; until then it answers nothing else.
+
+  --config FILE     the configuration (STATE/1bit.yaml, when it is there); 1bit config check looks for mistakes
+  --state DIR       where the box keeps its state ($STATE_DIRECTORY, else ~/.local/state/1bit)
+  --port N          HTTPS and HTTP/3 (443; 0 takes a free one)
+  --http-port N     plain HTTP with the trust page (80; -1 turns it off)
+  --host ADDR       address to listen on (all)
+  --set PATH=VALUE  any other value of the configuration; may be given more than once
+
+SIGHUP, and a change of the file, make the box read its configuration again.
+`
+
+// appliance is `1bit appliance`.
+func (p program) appliance(ctx context.Context, args []string) int {
+	o, err := parseBox(args)
+	if errors.Is(err, errHelp) {
+		fmt.Fprint(p.stdout, applianceUsage)
+		return 0
+	}
+	if err != nil {
+		return p.fail("appliance", err)
+	}
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	if err := p.runBox(ctx, o); err != nil && ctx.Err() == nil {
+		return p.fail("appliance", err)
+	}
+	return 0
+}
+
+// box is a running appliance: what lives as long as the program, and the assembly of the moment.
+type box struct {
+	options boxOptions
+	began   time.Time
+	log     *slog.Logger
+	level   *slog.LevelVar
+	book    *logbook
+	console io.Writer
+
+	store  *store.Store
+	auth   *auth.Auth
+	admin  *admin.Admin
+	edge   *edge.Box
+	pool   *pool.Pool
+	models catalog.Cache
+	starts *backend.Machine
+
+	reloading sync.Mutex // one reload at a time
+	now       atomic.Pointer[boxAssembly]
+	api       atomic.Pointer[gateway.Gateway]
+	downloads downloads
+	problems  problems
+}
+
+// runBox runs a box until ctx ends.
+func (p program) runBox(ctx context.Context, o boxOptions) error {
+	b := &box{options: o, began: time.Now(), console: p.stderr, level: new(slog.LevelVar), book: newLogbook(logLines)}
+	b.log = slog.New(b.book.handler(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: b.level})))
+	b.models = catalog.Cache{Dir: filepath.Join(o.state, "models")}
+	var err error
+	if b.starts, err = backend.ThisMachine(); err != nil {
+		return err
+	}
+	if b.store, err = store.Open(ctx, store.Config{Dir: o.state, Log: b.log}); err != nil {
+		return fmt.Errorf("opening the state in %s: %w", o.state, err)
+	}
+	defer func() {
+		if err := b.store.Close(); err != nil {
+			b.log.Error("closing the store", "error", err)
+		}
+	}()
+	assembly, err := b.read(ctx)
+	if err != nil {
+		return err
+	}
+	if err := b.build(ctx, p, assembly); err != nil {
+		return err
+	}
+	return b.run(ctx)
+}
+
+// build makes everything that lives as long as the program. It serves nothing yet.
+func (b *box) build(ctx context.Context, p program, a *boxAssembly) (err error) {
+	starter := &pool.Starter{Machine: b.starts, Stdout: p.stdout, Stderr: p.stderr, Log: b.log}
+	b.pool, err = pool.New(pool.Config{Start: starter.Start, Memory: b.budget, Log: b.log, Wait: a.cfg.Requests.Load})
+	if err != nil {
+		return err
+	}
+	if b.auth, err = auth.New(auth.Config{
+		Store: b.store, Log: b.log, Console: b.console,
+		URL:     func() string { return b.edge.URL() },
+		Root:    func() []byte { pem, _ := b.edge.Root(); return pem },
+		Claimed: func() { b.edge.Advertise(true) },
+	}); err != nil {
+		return err
+	}
+	if b.admin, err = admin.New(admin.Config{Store: b.store, Auth: b.auth, Box: control{b}, Log: b.log}); err != nil {
+		return err
+	}
+	if b.edge, err = edge.ListenBox(ctx, b.edgeConfig(a.cfg), http.HandlerFunc(b.serve)); err != nil {
+		return err
+	}
+	if err := b.adopt(ctx, a); err != nil {
+		return errors.Join(err, b.edge.Close())
+	}
+	return nil
+}
+
+// run serves until ctx ends, then lets running answers end and leaves no process behind.
+func (b *box) run(ctx context.Context) error {
+	serving, stop := context.WithCancel(ctx)
+	defer stop()
+	// what requests need outlives the last of them
+	behind, stopBehind := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopBehind()
+	socket, err := listenSocket(b.options.state)
+	if err != nil {
+		return errors.Join(err, b.edge.Close())
+	}
+	var group, last sync.WaitGroup
+	failed := make(chan error, 8)
+	keep := func(group *sync.WaitGroup, ctx context.Context, f func(context.Context) error) {
+		group.Go(func() {
+			if err := f(ctx); err != nil {
+				failed <- err
+				stop()
+			}
+		})
+	}
+	keep(&last, behind, b.store.Run)
+	keep(&last, behind, b.pool.Run)
+	keep(&group, serving, b.auth.Run)
+	keep(&group, serving, func(ctx context.Context) error { return b.serveSocket(ctx, socket) })
+	keep(&group, serving, b.watch)
+	keep(&group, serving, b.welcome)
+	served := b.edge.Serve(serving)
+	stop()
+	group.Wait()
+	b.downloads.stop()
+	stopBehind()
+	last.Wait()
+	close(failed)
+	for err := range failed {
+		served = errors.Join(served, err)
+	}
+	return served
+}
+
+// welcome tells whoever started the box where it is, and what to do first.
+func (b *box) welcome(ctx context.Context) error {
+	claimed, err := b.auth.IsClaimed(ctx)
+	if err != nil {
+		return err
+	}
+	_, fingerprint := b.edge.Root()
+	fmt.Fprintf(b.console, "1bit appliance: %s, state in %s\n", b.edge.URL(), b.options.state)
+	if u := b.edge.TrustURL(); u != "" {
+		fmt.Fprintf(b.console, "  trust    %s\n", u)
+	}
+	fmt.Fprintf(b.console, "  root     %s\n", fingerprint)
+	if d := b.store.Degraded(); d != nil {
+		fmt.Fprintf(b.console, "  DEGRADED the database was damaged (%s); it was restored as of %s; the damaged file is %s\n", d.Reason, d.DataFrom.Format(time.RFC3339), d.SetAside)
+	}
+	if claimed {
+		b.edge.Advertise(true)
+		return nil
+	}
+	_, err = b.auth.Arm(ctx)
+	return err
+}
+
+// edgeConfig is what a configuration says about the network.
+func (b *box) edgeConfig(c config.Box) edge.BoxConfig {
+	t := c.TLS
+	options := map[string]string{}
+	for name, value := range t.ACME.DNSOptions {
+		options[name] = string(value)
+	}
+	return edge.BoxConfig{
+		Host: c.Listen.Host, Port: c.Listen.Port, HTTPPort: c.Listen.HTTPPort, HTTP3: c.Listen.HTTP3,
+		Name: c.Name, Names: t.Names,
+		TLS: edge.TLSConfig{
+			Mode: t.Mode, Certificate: t.Certificate, Key: t.Key,
+			ACME: edge.ACME{
+				Email: t.ACME.Email, Directory: t.ACME.Directory, Root: t.ACME.Root, Challenges: t.ACME.Challenges,
+				Profile: t.ACME.Profile, DNS: t.ACME.DNS, DNSOptions: options,
+			},
+		},
+		Storage:        tlsStorage{b.store.TLS()},
+		TrustedProxies: c.Listen.TrustedProxies, Origins: c.Web.Origins, Discovery: c.Discovery,
+		WriteTimeout: c.Requests.Write, Drain: c.Requests.Drain, Log: b.log,
+	}
+}
+
+// tlsStorage is the store's part for certificates, as edge wants it.
+type tlsStorage struct{ *store.TLS }
+
+func (s tlsStorage) Stat(ctx context.Context, key string) (edge.KeyInfo, error) {
+	i, err := s.TLS.Stat(ctx, key)
+	return edge.KeyInfo{Key: i.Key, Modified: i.Modified, Size: i.Size, IsTerminal: i.IsTerminal}, err
+}
+
+// exists reports whether a file is there.
+func exists(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && !info.IsDir()
+}

@@ -1,0 +1,319 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"onebit/appliance/catalog"
+	"onebit/appliance/config"
+	"onebit/appliance/gateway"
+	"onebit/appliance/pool"
+	"onebit/engine"
+	"onebit/engine/backend"
+	"onebit/engine/plan"
+	"onebit/store"
+)
+
+// boxAssembly is all that one configuration makes. It does not change.
+type boxAssembly struct {
+	cfg     config.Box
+	origins config.Origins
+	models  []boxModel
+	problem []string // what is wrong with it and does not keep the rest from working
+}
+
+// boxModel is one model of an assembly.
+type boxModel struct {
+	config.BoxModel
+	path     string // where its file is; empty when it is not there
+	bytes    int64
+	created  time.Time
+	source   string
+	editable bool   // made through the control plane
+	why      string // of the device
+	problem  string // why it cannot be loaded
+	need     pool.Need
+	trained  int // tokens of context that it was trained with
+	options  backend.Options
+}
+
+// role is what the data plane calls the model's role.
+func (m boxModel) role() gateway.Role {
+	if m.Role == "chat" {
+		return gateway.Chat
+	}
+	return gateway.Role(m.Role)
+}
+
+// perSlot is the context of one conversation as far as it is known before the model is loaded; 0 when it is not.
+func (m boxModel) perSlot() int {
+	if m.Context == 0 || m.Parallel == 0 {
+		return 0
+	}
+	return m.Context / m.Parallel
+}
+
+// model finds a model by name.
+func (a *boxAssembly) model(name string) (boxModel, bool) {
+	for _, m := range a.models {
+		if m.Name == name {
+			return m, true
+		}
+	}
+	return boxModel{}, false
+}
+
+// settingsName is where the store keeps what the control plane has set.
+const settingsName = "configuration"
+
+// stored are the settings that were made through the control plane.
+func (b *box) stored(ctx context.Context) (map[string]string, error) {
+	raw, err := b.store.Setting(ctx, settingsName)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the settings: %w", err)
+	}
+	values := map[string]string{}
+	return values, json.Unmarshal(raw, &values)
+}
+
+// read makes an assembly of the configuration and the models of the moment.
+func (b *box) read(ctx context.Context) (*boxAssembly, error) {
+	values, err := b.stored(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return b.readWith(ctx, values)
+}
+
+// readWith does so with other settings.
+func (b *box) readWith(ctx context.Context, values map[string]string) (*boxAssembly, error) {
+	cfg, origins, err := b.options.read(values)
+	if err != nil {
+		return nil, err
+	}
+	records, err := b.store.Models(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("reading the models: %w", err)
+	}
+	a := &boxAssembly{cfg: cfg, origins: origins}
+	for _, m := range cfg.Models {
+		a.models = append(a.models, boxModel{BoxModel: m, source: "configuration"})
+	}
+	for _, r := range records {
+		if _, ok := a.model(r.ID); ok {
+			a.problem = append(a.problem, fmt.Sprintf("the model %q is in the configuration and was added as well; the configuration counts", r.ID))
+			continue
+		}
+		m, err := fromRecord(r)
+		if err != nil {
+			a.problem = append(a.problem, fmt.Sprintf("the model %q cannot be read: %v", r.ID, err))
+			continue
+		}
+		a.models = append(a.models, m)
+	}
+	if len(a.models) == 0 {
+		a.models = b.fresh()
+	}
+	for i := range a.models {
+		b.examine(ctx, cfg, &a.models[i])
+	}
+	return a, nil
+}
+
+// fresh is what a box without any models serves: the catalogue's own, as far as they are here.
+func (b *box) fresh() []boxModel {
+	for _, name := range []string{catalog.Default, catalog.Small} {
+		if path, _ := b.find(config.Box{}, name); path != "" {
+			return []boxModel{{BoxModel: config.BoxModel{Name: name, File: name, Role: "chat", Device: string(engine.Auto)}, source: "catalogue"}}
+		}
+	}
+	return nil
+}
+
+// record is what the store keeps of a model's settings beside its own columns.
+type record struct {
+	File   string `json:"file"`
+	Device string `json:"device"`
+	Slots  int    `json:"slots"`
+}
+
+// fromRecord makes a model of what the control plane has stored.
+func fromRecord(r store.ModelRecord) (boxModel, error) {
+	var more record
+	if len(r.Options) > 0 {
+		if err := json.Unmarshal(r.Options, &more); err != nil {
+			return boxModel{}, err
+		}
+	}
+	return boxModel{
+		BoxModel: config.BoxModel{
+			Name: r.ID, File: cmp.Or(more.File, r.Path), Role: cmp.Or(r.Role, "chat"), Device: cmp.Or(more.Device, string(engine.Auto)),
+			Pin: r.Pinned, Preload: r.Preload, TTL: time.Duration(r.TTLSeconds) * time.Second, Context: r.ContextSize, Parallel: more.Slots,
+		},
+		source: cmp.Or(r.Source, "catalogue"), editable: true,
+	}, nil
+}
+
+// find looks for a model's file: a name of the catalogue, a path, or the name of a file in one of the folders. Where it
+// would be found is the second result, in words.
+func (b *box) find(cfg config.Box, file string) (path, tried string) {
+	if e, ok := catalog.Find(file); ok {
+		caches := []catalog.Cache{b.models}
+		if user, err := catalog.UserCache(); err == nil {
+			caches = append(caches, user)
+		}
+		for _, c := range caches {
+			if exists(c.Path(e)) {
+				return c.Path(e), ""
+			}
+		}
+		return "", "it is not on this box yet: `1bit model pull " + file + "` fetches it"
+	}
+	if filepath.IsAbs(file) {
+		if _, err := os.Stat(file); err != nil {
+			return "", fmt.Sprintf("its file cannot be read: %v", err)
+		}
+		return file, ""
+	}
+	for _, dir := range append([]string{b.models.Dir}, cfg.Folders...) {
+		if root, err := os.OpenRoot(dir); err == nil { // a name may not lead out of the folder
+			_, err := root.Stat(filepath.FromSlash(file))
+			_ = root.Close()
+			if err == nil {
+				return filepath.Join(dir, filepath.FromSlash(file)), ""
+			}
+		}
+	}
+	return "", fmt.Sprintf("there is no %q in the catalogue, and no such file in %s", file, strings.Join(append([]string{b.models.Dir}, cfg.Folders...), ", "))
+}
+
+// examine finds a model's file and says where it would run and what it would take.
+func (b *box) examine(ctx context.Context, cfg config.Box, m *boxModel) {
+	m.created = created(time.Time{})
+	m.path, m.problem = b.find(cfg, m.File)
+	if m.path == "" {
+		return
+	}
+	if info, err := os.Stat(m.path); err == nil {
+		m.bytes, m.created = info.Size(), info.ModTime()
+	}
+	var err error
+	if m.options, err = cfg.Options(m.BoxModel, m.path); err != nil {
+		m.problem = err.Error()
+		return
+	}
+	m.options.Append = groupOfTheBox()
+	p, err := backend.NewPlan(ctx, b.starts, m.options)
+	if err != nil {
+		m.problem = err.Error()
+		return
+	}
+	m.Device, m.why = string(p.Device), p.Why
+	m.need = pool.Need{Device: p.Device}
+	if weighed, err := plan.Open(m.path, plan.Options{Context: m.Context, Parallel: m.Parallel}); err == nil {
+		m.trained = weighed.Trained
+		m.need.Bytes = weighed.Resident() + workBuffers
+	}
+}
+
+// workBuffers are what a server takes beside weights and cache, in bytes.
+const workBuffers = 256 << 20
+
+// groupOfTheBox is what the box puts behind the command line of every llama-server: its own metrics, and no prompt of
+// one conversation in the slot of another.
+func groupOfTheBox() []string { return []string{"--metrics", "--cache-ram", "0"} }
+
+// adopt makes an assembly the current one. An error leaves the one before it.
+func (b *box) adopt(ctx context.Context, a *boxAssembly) error {
+	api, err := gateway.New(gateway.Config{Fleet: fleet{b}, Door: door{b}, Limits: a.cfg.Limits(), Log: b.log})
+	if err != nil {
+		return err
+	}
+	old := b.now.Load()
+	if old != nil {
+		a.problem = append(a.problem, later(old.cfg, a.cfg)...)
+	}
+	if err := b.edge.SetNames(a.cfg.Name, a.cfg.TLS.Names); err != nil {
+		return err
+	}
+	var specs []pool.ModelSpec
+	for _, m := range a.models {
+		if m.path != "" {
+			specs = append(specs, pool.ModelSpec{
+				Name: m.Name, Options: m.options, Version: fmt.Sprint(m.bytes, m.created.UnixNano()), Need: m.need,
+				TTL: m.TTL, Pinned: m.Pin, Preload: m.Preload,
+			})
+		}
+	}
+	if err := b.pool.Set(specs); err != nil {
+		return err
+	}
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(a.cfg.Log.Level)); err == nil {
+		b.level.Set(level)
+	}
+	if err := b.store.ScheduleBackup(schedule(a.cfg.Backup)); err != nil {
+		a.problem = append(a.problem, "no copies are made: "+err.Error())
+	}
+	b.now.Store(a)
+	b.api.Store(api)
+	return nil
+}
+
+// later lists what a new configuration changes only at the next start.
+func later(old, next config.Box) []string {
+	var all []string
+	for path, changed := range map[string]bool{
+		"listen":        fmt.Sprint(old.Listen) != fmt.Sprint(next.Listen),
+		"tls":           fmt.Sprintf("%q", old.TLS) != fmt.Sprintf("%q", next.TLS) && fmt.Sprint(old.TLS.Names) == fmt.Sprint(next.TLS.Names),
+		"discovery":     old.Discovery != next.Discovery,
+		"web.origins":   fmt.Sprint(old.Web) != fmt.Sprint(next.Web),
+		"requests.load": old.Requests.Load != next.Requests.Load,
+	} {
+		if changed {
+			all = append(all, path+" has changed; that takes effect at the next start")
+		}
+	}
+	return all
+}
+
+// schedule is when copies are made; nil for never.
+func schedule(c config.Backup) *store.Schedule {
+	if c.Folder == "" {
+		return nil
+	}
+	o := store.BackupOptions{Passphrase: string(c.Passphrase)}
+	if c.Recipient != "" {
+		o = store.BackupOptions{Recipients: []string{c.Recipient}}
+	}
+	return &store.Schedule{Folder: c.Folder, Every: c.Every, Keep: c.Keep, Options: o}
+}
+
+// reload reads the configuration anew and takes it on. When it is wrong the old one stays, and the error says why.
+func (b *box) reload(ctx context.Context) error {
+	b.reloading.Lock()
+	defer b.reloading.Unlock()
+	a, err := b.read(ctx)
+	if err == nil {
+		err = b.adopt(ctx, a)
+	}
+	if err != nil {
+		b.log.Error("the configuration stays as it was", "why", err)
+		b.problems.set("reload", "the configuration is wrong, the one before is in force: "+err.Error())
+		return err
+	}
+	b.problems.set("reload", "")
+	b.log.Info("read the configuration", "models", len(a.models))
+	return nil
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"onebit/appliance/gateway"
+	"onebit/appliance/pool"
+	"onebit/engine"
+	"onebit/engine/wire"
+)
+
+// fleet is the box's models, as the data plane asks for them.
+type fleet struct{ b *box }
+
+// Resolve finds a model by its name, or the first of a role.
+func (f fleet) Resolve(role gateway.Role, name string) (string, error) {
+	var known []string
+	for _, m := range f.b.now.Load().models {
+		switch {
+		case name != "" && m.Name == name:
+			return name, nil
+		case name == "" && m.role() == role:
+			return m.Name, nil
+		}
+		known = append(known, m.Name)
+	}
+	return "", &gateway.ErrNoModel{Name: name, Role: role, Known: known}
+}
+
+// Acquire brings a model up and holds it.
+func (f fleet) Acquire(ctx context.Context, name string) (gateway.Model, func(), error) {
+	l, err := f.b.pool.Acquire(ctx, name)
+	if err != nil {
+		return gateway.Model{}, nil, unready(name, err)
+	}
+	m := gateway.Model{Name: name, Backend: l.Backend}
+	if known, ok := f.b.now.Load().model(name); ok {
+		m.Role, m.Created, m.Device = known.role(), known.created, engine.Device(known.Device)
+	}
+	if c, ok := l.Instance.(*pool.Children); ok {
+		m.Device, m.Why = c.Plan.Device, c.Plan.Why
+	}
+	return m, l.Release, nil
+}
+
+// unready says how a client is told why a model cannot be had.
+func unready(name string, err error) error {
+	if full, ok := errors.AsType[*pool.FullError](err); ok {
+		return &wire.Error{
+			Status: http.StatusInsufficientStorage, Type: wire.TypeUnavailable, Code: "not_enough_memory", Message: full.Error(),
+			RetryAfter: full.RetryAfter, NoRetry: full.RetryAfter == 0,
+		}
+	}
+	if errors.Is(err, pool.ErrUnknown) {
+		return &gateway.ErrNoModel{Name: name}
+	}
+	return err
+}
+
+// List tells what models there are and where they stand.
+func (f fleet) List() []gateway.Listed {
+	states := map[string]pool.Status{}
+	for _, s := range f.b.pool.List() {
+		states[s.Name] = s
+	}
+	var all []gateway.Listed
+	for _, m := range f.b.now.Load().models {
+		l := gateway.Listed{
+			Name: m.Name, Device: engine.Device(m.Device), Role: m.role(), State: string(states[m.Name].Phase), Created: m.created,
+			Info: engine.Info{Context: m.perSlot()},
+		}
+		if i := f.b.pool.Instance(m.Name); i != nil {
+			l.Backend = i.Backend()
+			if info := i.Info(); info.Context > 0 {
+				l.Info = info
+			}
+			if c, ok := i.(*pool.Children); ok {
+				l.Device = c.Plan.Device
+			}
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+// created is a time that a client can show; the program's own start where a file says nothing.
+func created(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Unix(0, 0)
+	}
+	return t
+}

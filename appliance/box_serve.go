@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"onebit/appliance/admin"
+	"onebit/appliance/auth"
+)
+
+// serve answers one request of the network: the door, the control plane, or the data plane.
+func (b *box) serve(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.Path
+	switch {
+	case path == "/":
+		b.front(w, r)
+	case b.atDoor(path):
+		b.auth.Handler().ServeHTTP(w, r)
+	case strings.HasPrefix(path, admin.Prefix+"/"):
+		b.admin.ServeHTTP(w, r)
+	default:
+		b.api.Load().ServeHTTP(w, r)
+	}
+}
+
+// atDoor reports whether a path is one of those that let people in.
+func (b *box) atDoor(path string) bool {
+	for _, route := range b.auth.Routes() {
+		if route.Path == path {
+			return true
+		}
+	}
+	return false
+}
+
+// front sends a visitor where they can go on.
+func (b *box) front(w http.ResponseWriter, r *http.Request) {
+	to := "/login"
+	if claimed, err := b.auth.IsClaimed(r.Context()); err == nil && !claimed {
+		to = "/claim"
+	}
+	http.Redirect(w, r, to, http.StatusSeeOther)
+}
+
+// socketName is the box's own socket in its state directory.
+const socketName = "admin.sock"
+
+// listenSocket opens the socket that the command line of this machine uses. Only the box's own user can reach it.
+func listenSocket(state string) (net.Listener, error) {
+	path := filepath.Join(state, socketName)
+	// the store holds the directory's lock, so whoever left a socket here is gone
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("removing the old socket: %w", err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("opening the box's own socket: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("closing the box's own socket to others: %w", err), l.Close())
+	}
+	return l, nil
+}
+
+// serveSocket answers the box's own socket until ctx ends.
+func (b *box) serveSocket(ctx context.Context, l net.Listener) error {
+	server := &http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			b.serve(w, r.WithContext(auth.With(r.Context(), auth.Local())))
+		}),
+		ReadHeaderTimeout: 10 * time.Second,
+		BaseContext:       func(net.Listener) context.Context { return ctx },
+	}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stop()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serving the box's own socket: %w", err)
+	}
+	return nil
+}
+
+// look is how often the configuration file is looked at.
+const look = 2 * time.Second
+
+// watch reads the configuration again on SIGHUP and when its file has changed.
+func (b *box) watch(ctx context.Context) error {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, hangupSignals()...)
+	defer signal.Stop(hangup)
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	before := stampOf(b.options.path())
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-hangup:
+			before = stampOf(b.options.path())
+		case <-tick.C:
+			now := stampOf(b.options.path())
+			if now == before {
+				continue
+			}
+			before = now
+		}
+		_ = b.reload(ctx) // it has told the log and the status
+	}
+}
+
+// stampOf is what changes when a file does.
+func stampOf(path string) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprint(info.Size(), info.ModTime().UnixNano())
+}

@@ -43,7 +43,7 @@ type instance struct {
 	spec    pool.ModelSpec
 	serial  int
 	done    chan struct{}
-	once    sync.Once
+	ending  bool
 	err     error
 	holders int
 }
@@ -58,33 +58,36 @@ func (i *instance) Stop()                 { i.finish(nil); <-i.done }
 
 // finish ends the instance once: its memory is free when it has ended.
 func (i *instance) finish(err error) {
-	i.once.Do(func() {
-		w := i.w
-		w.mu.Lock()
-		if i.holders > 0 && err == nil {
-			w.badStops++
-		}
+	w := i.w
+	w.mu.Lock()
+	if i.ending {
 		w.mu.Unlock()
-		time.Sleep(w.end)
-		w.mu.Lock()
-		i.err = err
-		w.stops[i.spec.Name]++
-		if w.alive[i.spec.Name] == i {
-			delete(w.alive, i.spec.Name)
-		}
-		need := i.spec.Need.Bytes + i.spec.Need.Host
-		if w.lag == 0 {
+		return
+	}
+	i.ending = true
+	if i.holders > 0 && err == nil {
+		w.badStops++
+	}
+	w.mu.Unlock()
+	time.Sleep(w.end)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i.err = err
+	w.stops[i.spec.Name]++
+	if w.alive[i.spec.Name] == i {
+		delete(w.alive, i.spec.Name)
+	}
+	need := i.spec.Need.Bytes + i.spec.Need.Host
+	if w.lag == 0 {
+		w.used -= need
+	} else {
+		time.AfterFunc(w.lag, func() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			w.used -= need
-		} else {
-			time.AfterFunc(w.lag, func() {
-				w.mu.Lock()
-				defer w.mu.Unlock()
-				w.used -= need
-			})
-		}
-		w.mu.Unlock()
-		close(i.done)
-	})
+		})
+	}
+	close(i.done)
 }
 
 // named is a backend that says its name.

@@ -189,6 +189,29 @@ func (c *certificates) manage(ctx context.Context) error {
 	return nil
 }
 
+// Renew obtains all public certificates anew, whatever is left of their life, and shows the new ones from then on. It
+// does nothing in other modes than ModeACME.
+func (b *Box) Renew(ctx context.Context) error {
+	c := b.certs
+	if c.public == nil {
+		return nil
+	}
+	for _, name := range b.names.Load().public {
+		var old []string
+		for _, cert := range c.cache.AllMatchingCertificates(name) {
+			old = append(old, cert.Hash())
+		}
+		if err := c.public.RenewCertSync(ctx, name, true); err != nil {
+			return fmt.Errorf("renewing the certificate of %s: %w", name, err)
+		}
+		if _, err := c.public.CacheManagedCertificate(ctx, name); err != nil {
+			return fmt.Errorf("taking the new certificate of %s: %w", name, err)
+		}
+		c.cache.Remove(old)
+	}
+	return nil
+}
+
 // keep does what must be done from time to time until ctx ends: renew the intermediate, read the operator's files when
 // they changed. A failure is logged and tried again.
 func (c *certificates) keep(ctx context.Context) {

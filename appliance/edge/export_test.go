@@ -3,9 +3,11 @@ package edge
 import (
 	"context"
 	"crypto/x509"
+	"net/http"
 	"net/netip"
 	"time"
 
+	"github.com/libdns/libdns"
 	"github.com/miekg/dns"
 )
 
@@ -38,11 +40,6 @@ func (b *Box) Issue(ctx context.Context, csr *x509.CertificateRequest) ([]byte, 
 	return c.Certificate, nil
 }
 
-// Renew renews a public certificate before its time.
-func (b *Box) Renew(ctx context.Context, name string) error {
-	return b.certs.public.RenewCertSync(ctx, name, true)
-}
-
 // ClientOf reads X-Forwarded-For.
 func ClientOf(values []string, trusted []netip.Prefix) netip.Addr { return clientOf(values, trusted) }
 
@@ -62,3 +59,10 @@ func CanonicalOrigin(origin string) string { return canonicalOrigin(origin) }
 
 // WordList returns the words of fingerprints.
 func WordList() string { return wordList }
+
+// Present has a webhook set a record.
+func Present(ctx context.Context, url, name string) error {
+	h := &webhook{url: url, client: http.DefaultClient}
+	_, err := h.AppendRecords(ctx, name, []libdns.Record{libdns.TXT{Name: "@", Text: "x"}})
+	return err
+}

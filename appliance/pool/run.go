@@ -133,13 +133,14 @@ func (p *Pool) queue(now time.Time, next *time.Time) []*model {
 // load begins to load a model.
 func (p *Pool) load(ctx context.Context, m *model) *resident {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // stop ends it, once nobody stands in line
-	r := &resident{model: m, spec: m.spec, cancel: cancel, gone: make(chan struct{})}
+	spec := m.spec                                                // Set may change some of it meanwhile
+	r := &resident{model: m, spec: spec, cancel: cancel, gone: make(chan struct{})}
 	m.current, m.blocked = r, nil
 	p.residents[r] = true
-	p.say(slog.LevelInfo, "loading a model", "model", r.spec.Name)
+	p.say(slog.LevelInfo, "loading a model", "model", spec.Name)
 	p.group.Go(func() {
 		begin := time.Now()
-		instance, err := p.cfg.Start(ctx, r.spec)
+		instance, err := p.cfg.Start(ctx, spec)
 		p.loaded(r, instance, err, time.Since(begin))
 	})
 	return r

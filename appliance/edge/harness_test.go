@@ -303,3 +303,14 @@ func until(t testing.TB, done func() bool) {
 		}
 	}
 }
+
+// poolOf trusts a box's root.
+func poolOf(t testing.TB, b *running) *x509.CertPool {
+	t.Helper()
+	pem, _ := b.Root()
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		t.Fatal("the root is no certificate")
+	}
+	return pool
+}

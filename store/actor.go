@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"time"
+
+	"onebit/store/archive"
 )
 
 // Errors that callers branch on.
@@ -14,12 +16,12 @@ var (
 	ErrConflict  = errors.New("conflicts with what is there")
 	ErrFull      = errors.New("the disk is full")
 	ErrForbidden = errors.New("not allowed")
-	ErrInvalid   = errors.New("not a valid value")
-	ErrTooNew    = errors.New("the database was written by a newer version")
-	ErrCorrupt   = errors.New("the data is damaged")
+	ErrInvalid   = archive.ErrInvalid
+	ErrTooNew    = archive.ErrTooNew
+	ErrCorrupt   = archive.ErrCorrupt
+	ErrPassword  = archive.ErrPassword // of a backup
 	ErrLocked    = errors.New("another process has the state directory open")
 	ErrClosed    = errors.New("the store is closed")
-	ErrPassword  = errors.New("the passphrase or key does not open this backup")
 )
 
 // Actor is who asks. The zero value is nobody: it sees nothing.

@@ -1,34 +1,17 @@
 package store
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"time"
 
-	"filippo.io/age"
-)
-
-// A backup is an age file around a tar archive: manifest.json, then 1bit.db, then files/NAME.
-const (
-	manifestName   = "manifest.json"
-	filesFolder    = "files/"
-	backupFormat   = 1
-	maxManifest    = 4 << 20
-	maxFiles       = 64
-	maxFile        = 4 << 20
-	passphraseWork = 17 // log2 of scrypt's rounds: half a second and 128 MiB
-	maxPassphrase  = 20 // more than that in a stranger's file is an attack
-	shortest       = 8  // characters of a passphrase
+	"onebit/store/archive"
 )
 
 // BackupOptions says how a backup is locked and what goes in. Exactly one of Passphrase and Recipients is given.
@@ -39,59 +22,12 @@ type BackupOptions struct {
 	Files      map[string][]byte // further small files, such as the configuration, by plain name
 }
 
+func (o BackupOptions) lock(work int) archive.Lock {
+	return archive.Lock{Passphrase: o.Passphrase, Recipients: o.Recipients, Work: work}
+}
+
 // Manifest is the table of contents of a backup.
-type Manifest struct {
-	Format     int             `json:"format"`
-	Created    time.Time       `json:"created"`
-	Schema     int             `json:"schema"`
-	IncludesCA bool            `json:"includes_ca"`
-	Audit      int64           `json:"audit_entries"`
-	AuditHash  string          `json:"audit_hash"` // hex
-	Files      []ManifestFile  `json:"files"`
-	Models     []ManifestModel `json:"models"` // not in the backup: what to obtain again
-}
-
-// ManifestFile is one file of a backup.
-type ManifestFile struct {
-	Name   string `json:"name"`
-	Size   int64  `json:"size"`
-	SHA256 string `json:"sha256"` // hex
-}
-
-// ManifestModel names a model that the box had.
-type ManifestModel struct {
-	Name   string `json:"name"`
-	Digest string `json:"digest"`
-	Size   int64  `json:"size"`
-	Source string `json:"source"`
-}
-
-// recipients returns whom the backup is for.
-func (o BackupOptions) recipients(work int) ([]age.Recipient, error) {
-	if (o.Passphrase == "") == (len(o.Recipients) == 0) {
-		return nil, fmt.Errorf("%w: a backup is locked by a passphrase or for recipients", ErrInvalid)
-	}
-	if o.Passphrase != "" {
-		if len(o.Passphrase) < shortest {
-			return nil, fmt.Errorf("%w: a passphrase has at least %d characters", ErrInvalid, shortest)
-		}
-		r, err := age.NewScryptRecipient(o.Passphrase)
-		if err != nil {
-			return nil, err
-		}
-		r.SetWorkFactor(work)
-		return []age.Recipient{r}, nil
-	}
-	var all []age.Recipient
-	for _, text := range o.Recipients {
-		r, err := age.ParseX25519Recipient(text)
-		if err != nil {
-			return nil, fmt.Errorf("%w: recipient %q: %w", ErrInvalid, text, err)
-		}
-		all = append(all, r)
-	}
-	return all, nil
-}
+type Manifest = archive.Manifest
 
 // Backup writes a backup of everything but models, logins and (unless asked for) the local authority's private keys. It
 // needs room in the state directory for one copy of the database. Admins only.
@@ -107,14 +43,9 @@ func (s *Store) Backup(ctx context.Context, a Actor, w io.Writer, o BackupOption
 }
 
 func (s *Store) backup(ctx context.Context, a Actor, w io.Writer, o BackupOptions) (Manifest, error) {
-	to, err := o.recipients(s.scrypt)
-	if err != nil {
+	lock := o.lock(s.scrypt)
+	if err := errors.Join(lock.Check(), archive.CheckFiles(o.Files)); err != nil {
 		return Manifest{}, err
-	}
-	for name, data := range o.Files {
-		if err := plainName(name); err != nil || len(data) > maxFile || len(o.Files) > maxFiles {
-			return Manifest{}, fmt.Errorf("%w: %q cannot go into a backup", ErrInvalid, name)
-		}
 	}
 	release, err := s.busy(ctx)
 	if err != nil {
@@ -133,14 +64,14 @@ func (s *Store) backup(ctx context.Context, a Actor, w io.Writer, o BackupOption
 	}
 	defer os.RemoveAll(dir)
 	db := filepath.Join(dir, fileName)
-	m := Manifest{Format: backupFormat, Created: s.now().UTC(), IncludesCA: o.IncludeCA}
+	m := Manifest{Created: s.now().UTC(), IncludesCA: o.IncludeCA}
 	if err := s.prepare(ctx, db, &m); err != nil {
 		return Manifest{}, err
 	}
-	return m, pack(w, to, db, &m, o.Files)
+	return m, archive.Write(w, lock, &m, archive.Contents{Database: db, Files: o.Files})
 }
 
-// prepare writes the copy of the database that goes into a backup, and enters it in the manifest.
+// prepare writes the copy of the database that goes into a backup, and describes it in the manifest.
 func (s *Store) prepare(ctx context.Context, path string, m *Manifest) error {
 	if err := copyDatabase(ctx, s.path(), path); err != nil {
 		return err
@@ -163,16 +94,7 @@ func (s *Store) prepare(ctx context.Context, path string, m *Manifest) error {
 	if err != nil {
 		return err
 	}
-	if err := onFile(ctx, path, func(db *reader) error { return check(ctx, db) }); err != nil {
-		return err
-	}
-	st, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	sum, err := hashFile(path)
-	m.Files = append(m.Files, ManifestFile{fileName, st.Size(), sum})
-	return err
+	return onFile(ctx, path, func(db *reader) error { return check(ctx, db) })
 }
 
 // describe fills in what the manifest says of the database.
@@ -187,51 +109,9 @@ func (s *Store) describe(ctx context.Context, q querier, m *Manifest) error {
 	m.Audit, m.AuditHash = n, hex.EncodeToString(hash[:])
 	models, err := modelsOf(ctx, q)
 	for _, r := range models {
-		m.Models = append(m.Models, ManifestModel{r.ID, r.Digest, r.Size, r.Source})
+		m.Models = append(m.Models, archive.Model{Name: r.ID, Digest: r.Digest, Size: r.Size, Source: r.Source})
 	}
 	return err
-}
-
-// pack writes manifest, database and files, encrypted.
-func pack(w io.Writer, to []age.Recipient, db string, m *Manifest, files map[string][]byte) error {
-	names := slices.Sorted(maps.Keys(files))
-	for _, name := range names {
-		m.Files = append(m.Files, ManifestFile{filesFolder + name, int64(len(files[name])), sha256Hex(files[name])})
-	}
-	text, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		return err
-	}
-	enc, err := age.Encrypt(w, to...)
-	if err != nil {
-		return err
-	}
-	t := tar.NewWriter(enc)
-	put := func(name string, size int64, from io.Reader) error {
-		h := &tar.Header{Name: name, Mode: 0o600, Size: size, ModTime: m.Created.Truncate(time.Second), Format: tar.FormatPAX}
-		if err := t.WriteHeader(h); err != nil {
-			return err
-		}
-		_, err := io.Copy(t, from)
-		return err
-	}
-	f, err := os.Open(db)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := put(manifestName, int64(len(text)), bytes.NewReader(text)); err != nil {
-		return err
-	}
-	if err := put(fileName, m.Files[0].Size, f); err != nil {
-		return err
-	}
-	for _, name := range names {
-		if err := put(filesFolder+name, int64(len(files[name])), bytes.NewReader(files[name])); err != nil {
-			return err
-		}
-	}
-	return errors.Join(t.Close(), enc.Close())
 }
 
 // BackupFile writes a backup to a new file. The file has its name only once it has been read back: whole and, where the
@@ -309,3 +189,19 @@ func (s *Store) readBack(ctx context.Context, root *os.Root, p placed, want stri
 	_, err = VerifyBackup(ctx, s.dir, f, RestoreOptions{Passphrase: p.options.Passphrase})
 	return err
 }
+
+// hashWriter writes on and hashes.
+type hashWriter struct {
+	w io.Writer
+	h hash.Hash
+}
+
+func newHashWriter(w io.Writer) *hashWriter { return &hashWriter{w, sha256.New()} }
+
+func (h *hashWriter) Write(p []byte) (int, error) {
+	n, err := h.w.Write(p)
+	h.h.Write(p[:n])
+	return n, err
+}
+
+func (h *hashWriter) Sum() string { return hex.EncodeToString(h.h.Sum(nil)) }

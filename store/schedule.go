@@ -50,7 +50,7 @@ func (c *scheduler) set(p *Schedule) error {
 		if copied.Folder == "" || copied.Every < time.Hour || copied.Keep < 0 {
 			return fmt.Errorf("scheduling backups: %w: a folder, and at least an hour between backups, are needed", ErrInvalid)
 		}
-		if _, err := copied.Options.recipients(1); err != nil {
+		if err := copied.Options.lock(1).Check(); err != nil {
 			return fmt.Errorf("scheduling backups: %w", err)
 		}
 		p = &copied

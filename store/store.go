@@ -21,6 +21,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"onebit/store/archive"
 )
 
 // Config says where the store lives.
@@ -49,7 +51,7 @@ type Store struct {
 	closeErr error
 	work     chan struct{} // one long piece of work at a time: snapshot, backup, scrub
 	schedule scheduler
-	scrypt   int // log2 of the rounds for a passphrase
+	scrypt   int // log2 of the rounds for a passphrase; 0: the usual
 }
 
 // Degraded says that the database is not what it was: a corrupt file was set aside and a backup took its place.
@@ -71,7 +73,7 @@ type Counts struct {
 }
 
 const (
-	fileName = "1bit.db"
+	fileName = archive.Database
 	lockName = "1bit.lock"
 )
 
@@ -94,7 +96,7 @@ func open(ctx context.Context, cfg Config, steps []step) (*Store, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
-	s := &Store{dir: cfg.Dir, log: cfg.Log, clock: cfg.Clock, work: make(chan struct{}, 1), scrypt: passphraseWork}
+	s := &Store{dir: cfg.Dir, log: cfg.Log, clock: cfg.Clock, work: make(chan struct{}, 1)}
 	s.queue.init()
 	if err := s.schedule.set(cfg.Schedule); err != nil {
 		return nil, err

@@ -7,11 +7,13 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+
+	"onebit/store"
 )
 
 // Where the authority keeps what it has. A backup leaves out what is private, unless it is asked for it.
 const (
-	privatePrefix   = "ca/private/"
+	privatePrefix   = store.PrivateCAPrefix
 	rootName        = "ca/root.pem"
 	rootKeyName     = privatePrefix + "root.key"
 	intermediate    = "ca/intermediate.pem"

@@ -5,20 +5,16 @@ import (
 	"time"
 
 	"github.com/caddyserver/certmagic"
+
+	"onebit/store"
 )
 
-// KeyInfo describes a stored value. A key that is only the beginning of others has no value; IsTerminal is false then.
-type KeyInfo struct {
-	Key      string
-	Modified time.Time
-	Size     int64 // bytes
-
-	IsTerminal bool
-}
+// KeyInfo describes a stored value.
+type KeyInfo = store.KeyInfo
 
 // TLSStorage keeps certificates, their keys and accounts across restarts. Keys are paths with slashes. A missing key is
 // an error that wraps fs.ErrNotExist. Delete takes a key and all below it, and is content when there is none. A lock
-// that is not renewed ends by itself.
+// that is not renewed ends by itself. A *store.TLS is one.
 type TLSStorage interface {
 	TLSLocks
 	Store(ctx context.Context, key string, value []byte) error

@@ -215,18 +215,10 @@ func (b *box) edgeConfig(c config.Box) edge.BoxConfig {
 				Profile: t.ACME.Profile, DNS: t.ACME.DNS, DNSOptions: options,
 			},
 		},
-		Storage:        tlsStorage{b.store.TLS()},
+		Storage:        b.store.TLS(),
 		TrustedProxies: c.Listen.TrustedProxies, Origins: c.Web.Origins, Discovery: c.Discovery,
 		WriteTimeout: c.Requests.Write, Drain: c.Requests.Drain, Log: b.log,
 	}
-}
-
-// tlsStorage is the store's part for certificates, as edge wants it.
-type tlsStorage struct{ *store.TLS }
-
-func (s tlsStorage) Stat(ctx context.Context, key string) (edge.KeyInfo, error) {
-	i, err := s.TLS.Stat(ctx, key)
-	return edge.KeyInfo{Key: i.Key, Modified: i.Modified, Size: i.Size, IsTerminal: i.IsTerminal}, err
 }
 
 // exists reports whether a file is there.

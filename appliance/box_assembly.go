@@ -18,7 +18,6 @@ import (
 	"onebit/appliance/pool"
 	"onebit/engine"
 	"onebit/engine/backend"
-	"onebit/engine/plan"
 	"onebit/store"
 )
 
@@ -41,7 +40,6 @@ type boxModel struct {
 	why      string // of the device
 	problem  string // why it cannot be loaded
 	need     pool.Need
-	trained  int // tokens of context that it was trained with
 	options  backend.Options
 }
 
@@ -220,15 +218,10 @@ func (b *box) examine(ctx context.Context, cfg config.Box, m *boxModel) {
 		return
 	}
 	m.Device, m.why = string(p.Device), p.Why
-	m.need = pool.Need{Device: p.Device}
-	if weighed, err := plan.Open(m.path, plan.Options{Context: m.Context, Parallel: m.Parallel}); err == nil {
-		m.trained = weighed.Trained
-		m.need.Bytes = weighed.Resident() + workBuffers
+	if m.need, err = pool.Estimate(m.options, p.Device); err != nil {
+		m.problem = err.Error()
 	}
 }
-
-// workBuffers are what a server takes beside weights and cache, in bytes.
-const workBuffers = 256 << 20
 
 // groupOfTheBox is what the box puts behind the command line of every llama-server: its own metrics, and no prompt of
 // one conversation in the slot of another.

@@ -13,9 +13,9 @@ import (
 	"onebit/appliance/admin"
 	"onebit/appliance/catalog"
 	"onebit/appliance/config"
+	"onebit/appliance/doctor"
 	"onebit/appliance/pool"
 	"onebit/engine"
-	"onebit/engine/plan"
 	"onebit/store"
 )
 
@@ -32,7 +32,7 @@ func (c control) Status(ctx context.Context) admin.Status {
 		Addresses: []string{b.edge.URL()},
 		Store:     admin.StoreStatus{Bytes: counts.FileBytes, Queued: counts.Queued, Dropped: counts.Dropped, Full: counts.Full},
 		Backup:    admin.BackupStatus{Folder: a.cfg.Backup.Folder, Last: backups.Last, Error: backups.Problem},
-		Memory:    admin.Memory{Total: int64(budget.Host.Total), Measured: "/proc/meminfo, less the reserve"},
+		Memory:    admin.Memory{Total: int64(max(budget.Host.Total, budget.Together)), Measured: "what the machine has, less the reserve"},
 	}
 	if a.cfg.Backup.Folder != "" {
 		s.Backup.Next = backups.Last.Add(a.cfg.Backup.Every)
@@ -309,21 +309,11 @@ func (c control) Certificate() admin.Certificate {
 // Log lists lines of the program's own log.
 func (c control) Log(after int64, limit int) []admin.LogLine { return c.b.book.since(after, limit) }
 
-// budget is what there is for models. Where it cannot be told everything is let in.
+// budget is what there is for models at the moment.
 func (b *box) budget() pool.Budget {
-	memory, err := plan.ReadMemory(readFile)
-	if err != nil {
-		return pool.Budget{}
+	var c config.Memory
+	if a := b.now.Load(); a != nil {
+		c = a.cfg.Memory
 	}
-	a := b.now.Load()
-	if a == nil {
-		return pool.Budget{}
-	}
-	reserve, limit := uint64(a.cfg.Memory.Reserve), uint64(a.cfg.Memory.Limit)
-	reserve = min(reserve, memory.Total/4) // a small machine keeps less
-	host := pool.Memory{Total: memory.Total - reserve, Free: memory.Available - min(memory.Available, reserve/2)}
-	if limit > 0 {
-		host.Total = min(host.Total, limit)
-	}
-	return pool.Budget{Host: host}
+	return budget(doctor.ReadMemory("/"), c)
 }

@@ -17,13 +17,13 @@ import (
 // downloads are those that were begun through the control plane.
 type downloads struct {
 	mu    sync.Mutex
-	all   []*download // oldest first
+	all   []*transfer // oldest first
 	group sync.WaitGroup
 	ended bool
 }
 
-// download is one of them.
-type download struct {
+// transfer is one of them.
+type transfer struct {
 	admin.Pull
 	cancel context.CancelFunc
 }
@@ -55,10 +55,10 @@ func (d *downloads) begin(model string, work func(context.Context, catalog.Progr
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	one := &download{Pull: admin.Pull{ID: store.NewID(), Model: model, State: "running", Started: time.Now()}, cancel: cancel}
+	one := &transfer{Pull: admin.Pull{ID: store.NewID(), Model: model, State: "running", Started: time.Now()}, cancel: cancel}
 	d.all = append(d.all, one)
 	if len(d.all) > keptDownloads {
-		if i := slices.IndexFunc(d.all, func(o *download) bool { return o.State != "running" }); i >= 0 {
+		if i := slices.IndexFunc(d.all, func(o *transfer) bool { return o.State != "running" }); i >= 0 {
 			d.all = slices.Delete(d.all, i, i+1)
 		}
 	}
@@ -165,9 +165,6 @@ func (b *box) deleteFile(ctx context.Context, r store.ModelRecord) error {
 	}
 	return b.store.Audit(ctx, store.System(), "model.delete-file", r.ID, "")
 }
-
-// readFile is os.ReadFile, named where a function is wanted.
-func readFile(name string) ([]byte, error) { return os.ReadFile(name) }
 
 // Backends lists installed server programs.
 func (c control) Backends(context.Context) []admin.Backend { return []admin.Backend{} }

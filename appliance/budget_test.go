@@ -11,6 +11,7 @@ import (
 	"time"
 
 	main "onebit/appliance"
+	"onebit/appliance/config"
 	"onebit/appliance/doctor"
 	"onebit/appliance/pool"
 	"onebit/engine"
@@ -67,7 +68,7 @@ func TestFullCarveOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, err := pool.New(pool.Config{
 			Log:    slog.New(slog.DiscardHandler),
-			Memory: func() pool.Budget { return main.Budget(doctor.ReadMemory(root)) },
+			Memory: func() pool.Budget { return main.Budget(doctor.ReadMemory(root), config.Memory{}) },
 			Start: func(context.Context, pool.ModelSpec) (pool.Instance, error) {
 				return &resident{done: make(chan struct{}), open: true}, nil
 			},
@@ -116,10 +117,18 @@ func TestBudget(t *testing.T) {
 		{"unified", doctor.Memory{Host: doctor.Share{Total: 128 * gib, Free: 100 * gib}, Unified: true, Carved: 2 * gib}, pool.Memory{Total: 112, Free: 92}, 114},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := main.Budget(c.m)
+			b := main.Budget(c.m, config.Memory{})
 			if b.Host.Total/gib != c.host.Total || b.Host.Free/gib != c.host.Free || b.Together/gib != c.all {
 				t.Errorf("%+v", b)
 			}
 		})
+	}
+}
+
+func TestBudgetAsConfigured(t *testing.T) {
+	m := doctor.Memory{Host: doctor.Share{Total: 128 * gib, Free: 100 * gib}, Unified: true, Carved: 2 * gib}
+	b := main.Budget(m, config.Memory{Reserve: 28 * gib, Limit: 64 * gib})
+	if b.Host.Total != 64*gib || b.Together != 64*gib || b.Host.Free != 86*gib {
+		t.Errorf("%+v", b)
 	}
 }

@@ -93,7 +93,7 @@ type BoxModel struct {
 
 // Memory bounds what loaded models take together.
 type Memory struct {
-	Reserve Size `yaml:"reserve" about:"left to the rest of the box"`
+	Reserve Size `yaml:"reserve" about:"left to the rest of the box; 0 means what a plan leaves"`
 	Limit   Size `yaml:"limit" about:"for all models together; 0 means what there is"`
 }
 
@@ -165,7 +165,6 @@ func BoxDefaults() Box {
 		Listen:    Listen{Port: 443, HTTPPort: 80, HTTP3: true},
 		TLS:       TLS{Mode: "local", ACME: ACME{Challenges: []string{"http-01", "tls-alpn-01"}}},
 		Discovery: true,
-		Memory:    Memory{Reserve: 4 << 30},
 		Requests: Requests{
 			Body: Size(l.Body), Upload: l.Upload, Limit: l.Request, Load: 10 * time.Minute,
 			KeepAlive: l.KeepAlive, Write: l.Write, Drain: 30 * time.Second,

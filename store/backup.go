@@ -78,10 +78,8 @@ func (s *Store) prepare(ctx context.Context, path string, m *Manifest) error {
 	}
 	err := onFile(ctx, path, func(db *reader) error {
 		// secure_delete is on: what is deleted here is overwritten
-		for _, q := range []string{"delete from logins", "delete from tls_locks"} {
-			if _, err := db.db.ExecContext(ctx, q); err != nil {
-				return err
-			}
+		if _, err := db.db.ExecContext(ctx, "delete from logins"); err != nil {
+			return err
 		}
 		if !m.IncludesCA {
 			from, to := folderRange(PrivateCAPrefix)

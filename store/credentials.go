@@ -36,15 +36,6 @@ const (
 	passkeysOf    = "select id, person, name, credential, created, used from passkeys where person = ? order by created, id"
 )
 
-// touchOne runs a statement that must touch one row.
-func (t *txn) touchOne(ctx context.Context, query string, args ...any) error {
-	n, err := t.exec(ctx, query, args...)
-	if err == nil && n == 0 {
-		return ErrNotFound
-	}
-	return err
-}
-
 // change runs one statement about a person's record, which must touch a row, with its audit entry.
 func (s *Store) change(ctx context.Context, a Actor, action, target string, f func(t *txn) error) error {
 	err := s.write(ctx, func(t *txn) error {

@@ -148,10 +148,14 @@ func (s *Store) DeletePerson(ctx context.Context, a Actor, id string) error {
 		if err != nil {
 			return err
 		}
-		for _, q := range []string{deletePersonRequests, deletePersonBlobs, deletePerson} {
-			if _, err := t.exec(ctx, q, id); err != nil {
-				return err
-			}
+		if _, err := t.exec(ctx, deletePersonRequests, id); err != nil {
+			return err
+		}
+		if _, err := t.exec(ctx, deletePersonBlobs, id); err != nil {
+			return err
+		}
+		if _, err := t.exec(ctx, deletePerson, id); err != nil {
+			return err
 		}
 		if err := t.keepAnAdmin(ctx, old); err != nil {
 			return err

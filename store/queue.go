@@ -52,9 +52,6 @@ func (b *batch) add(u UsageRow) {
 
 // tokens sums what a key used on a day.
 func (b *batch) tokens(key, day string) (n int64) {
-	if b == nil {
-		return 0
-	}
 	for id, u := range b.usage {
 		if id.key == key && id.day == day {
 			n += u.Prompt + u.Completion
@@ -67,11 +64,11 @@ func (b *batch) tokens(key, day string) (n int64) {
 type queue struct {
 	mu      sync.Mutex
 	waiting *batch
-	flying  *batch // being committed; nil when none is
-	changes int    // counts the moves between waiting, flying and the disk
-	rows    int    // added since the last swap
-	bytes   int    // texts of the requests that wait or fly
+	rows    int // added since the last swap
+	bytes   int // texts of the requests that wait or fly
 	touched map[string]time.Time
+	day     string           // of the sums in today
+	today   map[string]int64 // tokens by key, for the keys that were asked for
 	wake    chan struct{}
 	turn    chan struct{} // held by the one that flushes
 	dropped atomic.Int64
@@ -119,18 +116,15 @@ func (q *queue) take() *batch {
 	if q.waiting.empty() {
 		return nil
 	}
-	q.flying, q.waiting = q.waiting, newBatch()
-	q.rows = 0
-	q.changes++
-	return q.flying
+	b := q.waiting
+	q.waiting, q.rows = newBatch(), 0
+	return b
 }
 
 // landed ends a flight: what was not committed waits again.
 func (q *queue) landed(b *batch, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.flying = nil
-	q.changes++
 	if ok {
 		for _, r := range b.requests {
 			q.bytes -= len(r.PromptText) + len(r.AnswerText)
@@ -148,11 +142,27 @@ func (q *queue) landed(b *batch, ok bool) {
 	q.call()
 }
 
-// tokens returns what of a key's tokens is not on the disk, and the count of moves at that moment.
-func (q *queue) tokens(key, day string) (n int64, changes int) {
+// sum returns what a key has used on a day, where it is known.
+func (q *queue) sum(key, day string) (n int64, known bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.waiting.tokens(key, day) + q.flying.tokens(key, day), q.changes
+	if q.day != day {
+		return 0, false
+	}
+	n, known = q.today[key]
+	return n, known
+}
+
+// learn takes what the disk has of a key, while nobody flushes, and returns the sum with what waits.
+func (q *queue) learn(key, day string, onDisk int64) int64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.day != day {
+		q.day, q.today = day, map[string]int64{}
+	}
+	n := onDisk + q.waiting.tokens(key, day)
+	q.today[key] = n
+	return n
 }
 
 func (q *queue) request(r RequestRow) {
@@ -176,6 +186,9 @@ func (s *Store) AddUsage(u UsageRow) {
 	s.queue.mu.Lock()
 	defer s.queue.mu.Unlock()
 	s.queue.waiting.add(u)
+	if n, known := s.queue.today[u.Key]; known && u.Day == s.queue.day {
+		s.queue.today[u.Key] = n + u.Prompt + u.Completion
+	}
 	s.queue.added()
 }
 
@@ -218,20 +231,29 @@ func (s *Store) TouchKey(id string) {
 	q.added()
 }
 
+// hold keeps others from flushing.
+func (q *queue) hold(ctx context.Context) (release func(), err error) {
+	select {
+	case q.turn <- struct{}{}:
+		return func() { <-q.turn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // Flush returns when all that was queued before the call is on the disk.
 func (s *Store) Flush(ctx context.Context) error {
 	q := &s.queue
-	select {
-	case q.turn <- struct{}{}:
-		defer func() { <-q.turn }()
-	case <-ctx.Done():
-		return ctx.Err()
+	release, err := q.hold(ctx)
+	if err != nil {
+		return err
 	}
+	defer release()
 	b := q.take()
 	if b == nil {
 		return nil
 	}
-	err := s.write(ctx, func(t *txn) error { return t.commitBatch(ctx, b) })
+	err = s.write(ctx, func(t *txn) error { return t.commitBatch(ctx, b) })
 	q.landed(b, err == nil)
 	return err
 }

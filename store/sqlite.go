@@ -154,6 +154,15 @@ func (t *txn) exec(ctx context.Context, query string, args ...any) (int64, error
 	return r.RowsAffected()
 }
 
+// touchOne runs a statement that must touch one row.
+func (t *txn) touchOne(ctx context.Context, query string, args ...any) error {
+	n, err := t.exec(ctx, query, args...)
+	if err == nil && n == 0 {
+		return ErrNotFound
+	}
+	return err
+}
+
 func (t *txn) query(ctx context.Context, query string, args ...any) (*sql.Rows, error) {
 	st, err := t.stmt(ctx, query)
 	if err != nil {

@@ -46,18 +46,22 @@ func (s *Store) UsageTotals(ctx context.Context, a Actor, f UsageFilter) ([]Usag
 	return all, nil
 }
 
-// TokensToday returns the prompt and completion tokens that a key has used today, with those still queued.
+// TokensToday returns the prompt and completion tokens that a key has used today, with those still queued. The second call
+// for a key reads no disk.
 func (s *Store) TokensToday(ctx context.Context, key string) (int64, error) {
 	day := s.now().Format(time.DateOnly)
-	for {
-		waiting, before := s.queue.tokens(key, day)
-		var n int64
-		if err := s.r.row(ctx, tokensToday, key, day).Scan(&n); err != nil {
-			return 0, fmt.Errorf("reading a key's tokens: %w", s.meaning(err))
-		}
-		// rows that moved to the disk meanwhile would count twice or not at all
-		if _, after := s.queue.tokens(key, day); after == before {
-			return n + waiting, nil
-		}
+	if n, known := s.queue.sum(key, day); known {
+		return n, nil
 	}
+	// while nothing is on its way to the disk, every row is either there or waits
+	release, err := s.queue.hold(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer release()
+	var n int64
+	if err := s.r.row(ctx, tokensToday, key, day).Scan(&n); err != nil {
+		return 0, fmt.Errorf("reading a key's tokens: %w", s.meaning(err))
+	}
+	return s.queue.learn(key, day, n), nil
 }

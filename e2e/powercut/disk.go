@@ -35,7 +35,8 @@ type write struct {
 	data []byte
 }
 
-const sector = 512
+// what the drive writes whole or not at all. ext4 relies on this much: it refuses to mount after half a commit block.
+const sector = 4096
 
 var errPower = errors.New("the power is off")
 

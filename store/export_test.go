@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -18,4 +20,16 @@ func Tend(ctx context.Context, s *Store) { s.tend(ctx, &chores{}) }
 func Exec(ctx context.Context, s *Store, query string) error {
 	_, err := s.w.conn.ExecContext(ctx, query)
 	return err
+}
+
+// OpenWith opens a store with further migrations.
+func OpenWith(ctx context.Context, cfg Config, more map[int]string) (*Store, error) {
+	steps, err := embedded()
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range slices.Sorted(maps.Keys(more)) {
+		steps = append(steps, step{v, more[v]})
+	}
+	return open(ctx, cfg, steps)
 }

@@ -23,6 +23,7 @@ const usage = `usage: 1bit COMMAND [options]
   appliance run a box: many models, people, keys, HTTPS
   engine    run the built-in engine alone
   config    check or show the configuration of a box
+  trust     make this computer trust a box
   doctor    say what of this box is usable, and what to do about the rest
   tool      measure, cut draft heads, rotate weights
   bench     compare settings of serve, measure the whole wait
@@ -61,6 +62,8 @@ func (p program) run(ctx context.Context, args []string) int {
 		return p.appliance(ctx, rest)
 	case "config":
 		return p.config(rest)
+	case "trust":
+		return p.trust(ctx, rest)
 	case "doctor":
 		return runDoctor(rest, p.stdout, p.stderr)
 	case "tool":

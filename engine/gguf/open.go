@@ -22,7 +22,7 @@ const (
 // Errors are those of the operating system, or wrap a *DamageError. The file
 // must not be made shorter while it is open: see [File].
 func Open(path string) (*File, error) {
-	f, err := openShard(path)
+	f, err := OpenShard(path)
 	if err != nil {
 		return nil, err
 	}
@@ -34,8 +34,8 @@ func Open(path string) (*File, error) {
 	return whole, errors.Join(err, f.Close())
 }
 
-// openShard opens one file and looks no further.
-func openShard(path string) (*File, error) {
+// OpenShard opens one file and looks no further: of a split model one shard, with its own tensors and metadata.
+func OpenShard(path string) (*File, error) {
 	m, err := mapFile(path)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func openSplit(path string, one *File, count uint64) (*File, error) {
 	whole := &File{byName: map[string]*Tensor{}}
 	for i := range count {
 		name := fmt.Sprintf("%s-%05d-of-%05d.gguf", parts[1], i+1, count)
-		shard, err := openShard(filepath.Join(filepath.Dir(path), name))
+		shard, err := OpenShard(filepath.Join(filepath.Dir(path), name))
 		if err == nil {
 			err = whole.join(shard, i, count)
 		}

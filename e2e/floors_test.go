@@ -46,9 +46,11 @@ var floors = map[string]int{
 	"appliance/program":    1,
 	"appliance/config":     0,
 	"appliance/edge":       1,
+	"appliance/trust":      2,
 	"appliance/doctor":     1,
 	"appliance/bench":      1,
 	"appliance/gateway":    2,
+	"appliance/auth":       1,
 	"appliance/admin":      2,
 	"appliance":            3,
 }
@@ -67,6 +69,10 @@ var doors = map[string][]string{
 	"filippo.io/age":                   {"store"},
 	"github.com/quic-go/quic-go":       {"appliance/edge"},
 	"github.com/caddyserver/certmagic": {"appliance/edge"},
+	"github.com/brutella/dnssd":        {"appliance/edge"},
+	"github.com/libdns":                {"appliance/edge"},
+	"github.com/miekg/dns":             {"appliance/edge"},
+	"github.com/go-webauthn/webauthn":  {"appliance/auth"},
 	"github.com/ardanlabs/jinja":       {"engine/chat"},
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // maxPending is how many bytes of events are held back at most to be written together.
-const maxPending = 32 << 10
+const maxPending = 64 << 10
 
 // stream writes server-sent events under the served model's name. Each is flushed at once, unless the next is at hand
 // already: then they are written together. While nothing comes it writes a comment from time to time, so that neither

@@ -239,7 +239,10 @@ func (r *Remote) stream(ctx context.Context, res *reply, req *engine.Request, em
 	if !strings.HasPrefix(res.kind, "text/event-stream") {
 		return engine.Usage{}, fmt.Errorf("a stream was asked for and %q came: %w", res.kind, wire.ErrMalformed)
 	}
-	s := stream{events: wire.NewEventReader(res.body), emit: emit, wantUsage: req.IncludeUsage, response: req.Kind == engine.Response}
+	s := stream{
+		events: wire.NewEventReader(res.body), emit: emit,
+		wantUsage: req.IncludeUsage, response: req.Kind == engine.Response, near: r.direct != nil,
+	}
 	defer s.events.Release()
 	var err error
 	for err == nil {
@@ -313,62 +316,6 @@ func whole(ctx context.Context, body io.Reader, emit func(engine.Chunk) error) (
 		return engine.Usage{}, &engine.StatusError{Status: statusIn(head.Error), Body: raw}
 	}
 	return usageIn(head), emit(engine.Chunk{Raw: raw})
-}
-
-// stream is a streamed answer on its way.
-type stream struct {
-	events    *wire.EventReader
-	heads     wire.HeadReader
-	emit      func(engine.Chunk) error
-	wantUsage bool
-	response  bool // the events are those of OpenAI's Responses
-
-	usage    engine.Usage
-	counted  bool // usage has come
-	finished bool // a finish reason has come
-	emitErr  error
-}
-
-// errDone says that the stream has come to its proper end.
-var errDone = errors.New("done")
-
-// step takes one event.
-func (s *stream) step() error {
-	e, err := s.events.Next()
-	if errors.Is(err, io.EOF) && s.finished && (s.counted || !s.wantUsage) {
-		return errDone // the mark is missing and nothing else
-	}
-	if errors.Is(err, io.EOF) {
-		return io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		return err
-	}
-	if e.Done() {
-		return errDone
-	}
-	head, err := s.heads.Read(e.Data)
-	if err != nil {
-		return err
-	}
-	if s.response {
-		s.finished = s.finished || wire.ResponseFinished(wire.ResponseEvent(e.Data))
-	}
-	if head.Error != nil || e.Name == "error" {
-		at := head.Error
-		if at == nil {
-			at = e.Data
-		}
-		return &engine.StatusError{Status: statusIn(at), Body: bytes.Clone(e.Data)}
-	}
-	if head.Usage != nil {
-		s.usage, s.counted = usageIn(head), true
-	}
-	s.finished = s.finished || head.Finished
-	c := engine.Chunk{Raw: e.Data, More: s.events.More()}
-	c.ModelAt, c.ModelEnd = head.ModelPlace()
-	s.emitErr = s.emit(c)
-	return s.emitErr
 }
 
 // usageIn returns the usage of an answer; zero when there is none that can be read.

@@ -144,8 +144,8 @@ func (c *conn) rest() error {
 func (c *conn) fill() error {
 	if c.from == c.to {
 		c.from, c.to = 0, 0
-	} else if c.to == len(c.buf) {
-		c.to = copy(c.buf[:], c.buf[c.from:c.to])
+	} else if c.to > len(c.buf)/2 {
+		c.to = copy(c.buf[:], c.buf[c.from:c.to]) // it is little, and so would be what is read behind it
 		c.from = 0
 		if c.to == len(c.buf) {
 			return ErrMalformed // a line that long is none

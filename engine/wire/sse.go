@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"io"
@@ -21,31 +20,44 @@ type Event struct {
 }
 
 // Done reports whether the event is OpenAI's mark for the end of a stream.
-func (e Event) Done() bool { return string(e.Data) == "[DONE]" }
+func (e Event) Done() bool { return string(e.Data) == done }
+
+const done = "[DONE]"
 
 // EventReader reads a stream of server-sent events. Comments, ids and events without data are skipped. Lines end with
-// LF or CR LF; bytes that are not UTF-8 become U+FFFD, whole events at a time, so that no rune is torn. It reuses its memory: reading an event allocates nothing once the longest has been seen.
+// LF or CR LF; bytes that are not UTF-8 become U+FFFD, whole events at a time, so that no rune is torn. It reuses its
+// memory: reading an event allocates nothing once the longest has been seen.
 type EventReader struct {
-	r    *bufio.Reader
-	data []byte
-	long []byte // a line that did not fit the buffer of r
+	r        io.Reader
+	err      error  // of r
+	buf      []byte // buf[from:to] was read and is still to be taken
+	from, to int
+	scanned  int // bytes from from on in which there is no line feed
+	ahead    int // from from on, the end of the data line that More found; 0 without one
+	data     []byte
 }
 
+// window is how much an EventReader reads at once, in bytes: a burst of events. It grows for a longer line.
+const window = 32 << 10
+
 // eventReaders are those that were released. Their buffers are what a short answer costs most.
-var eventReaders = sync.Pool{New: func() any { return &EventReader{r: bufio.NewReaderSize(nil, 32<<10)} }}
+var eventReaders = sync.Pool{New: func() any { return &EventReader{buf: make([]byte, window)} }}
 
 // NewEventReader returns a reader of the events in r.
 func NewEventReader(r io.Reader) *EventReader {
 	e, _ := eventReaders.Get().(*EventReader) // nothing else is put there
-	e.r.Reset(r)
+	*e = EventReader{r: r, buf: e.buf, data: e.data[:0]}
 	return e
 }
 
 // Release gives the reader's memory to later readers. Neither it nor an Event of it may be used afterwards.
 func (r *EventReader) Release() {
-	r.r.Reset(nil)
-	if cap(r.data)+cap(r.long) > 256<<10 {
-		r.data, r.long = nil, nil // what one long event took is not kept
+	r.r = nil
+	if len(r.buf) > 8*window {
+		r.buf = make([]byte, window) // what one long event took is not kept
+	}
+	if cap(r.data) > 8*window {
+		r.data = nil
 	}
 	eventReaders.Put(r)
 }
@@ -53,6 +65,14 @@ func (r *EventReader) Release() {
 // Next returns the next event. At the end of the stream it returns io.EOF, or io.ErrUnexpectedEOF when the stream was
 // cut inside an event. A last event whose blank line is missing still counts when its line is whole.
 func (r *EventReader) Next() (Event, error) {
+	for {
+		if data, ok := r.simple(); ok {
+			return Event{Data: clean(data)}, nil
+		}
+		if !r.begun() || r.fill() != nil {
+			break // an error comes again
+		}
+	}
 	r.data = r.data[:0]
 	name, seen := "", false
 	for {
@@ -83,21 +103,60 @@ func (r *EventReader) Next() (Event, error) {
 	}
 }
 
-// More reports whether Next would return another event, other than Done's, without reading from the stream. It does not
+const dataField = "data: "
+
+// simple takes an event of one data line that has come in full, as nearly all do, without a copy.
+func (r *EventReader) simple() ([]byte, bool) {
+	have := r.buf[r.from:r.to]
+	end := r.ahead
+	if end == 0 {
+		end = simpleEnd(have)
+	}
+	if end <= len(dataField) {
+		return nil, false
+	}
+	r.take(end + 2)
+	return have[len(dataField):end], true
+}
+
+// begun reports whether what has come may be the beginning of such an event, and is worth to be looked at again.
+func (r *EventReader) begun() bool {
+	have := r.buf[r.from:r.to]
+	if len(have) < len(dataField) || len(have) >= window {
+		return len(have) == 0
+	}
+	end := bytes.IndexByte(have, '\n')
+	return string(have[:len(dataField)]) == dataField && (end < 0 || end+1 == len(have))
+}
+
+// simpleEnd returns where the data line ends that is all of the event at the beginning of have; 0 when the event is
+// more than that or not there in full.
+func simpleEnd(have []byte) int {
+	if !bytes.HasPrefix(have, []byte(dataField)) {
+		return 0
+	}
+	end := bytes.IndexByte(have, '\n')
+	if end < 0 || end+1 == len(have) || have[end+1] != '\n' || have[end-1] == '\r' {
+		return 0
+	}
+	return end
+}
+
+// More reports whether Next would return an event, other than Done's, without reading from the stream. It does not
 // promise to find every such event.
 func (r *EventReader) More() bool {
-	n := r.r.Buffered()
-	if n == 0 {
-		return false
+	have := r.buf[r.from:r.to]
+	if r.ahead = simpleEnd(have); r.ahead > 0 {
+		return r.ahead > len(dataField) && have[len(dataField)] == '{'
 	}
-	rest, err := r.r.Peek(n)
-	end := bytes.Index(rest, []byte("\n\n"))
-	if err != nil || end < 0 {
-		return false
-	}
-	const data = "data: {" // a line that makes an event, unlike comments and empty data
-	event := rest[:end]
-	return bytes.HasPrefix(event, []byte(data)) || bytes.Contains(event, []byte("\n"+data))
+	end := bytes.Index(have, []byte("\n\n"))
+	const line = dataField + "{" // makes an event, unlike comments and empty data
+	return end > 0 && bytes.Contains(have[:end], []byte("\n"+line))
+}
+
+// Ends reports whether Next would return Done's event without reading from the stream.
+func (r *EventReader) Ends() bool {
+	return bytes.HasPrefix(r.buf[r.from:r.to], []byte(dataField+done+"\n\n"))
 }
 
 // field takes one line of an event.
@@ -123,29 +182,59 @@ func (r *EventReader) field(line []byte, name *string, seen *bool) {
 	}
 }
 
-// line returns the next line without its end. With an error it returns what there was of an unended line.
+// line returns the next line without its end. With an error it returns what there was of an unended line. It may be
+// used until the next call.
 func (r *EventReader) line() ([]byte, error) {
-	line, err := r.r.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) {
-		r.long = r.long[:0]
-		for errors.Is(err, bufio.ErrBufferFull) {
-			r.long = append(r.long, line...)
-			if len(r.long) > MaxEvent {
-				return nil, ErrEventTooLong
-			}
-			line, err = r.r.ReadSlice('\n')
+	for {
+		have := r.buf[r.from:r.to]
+		if i := bytes.IndexByte(have[r.scanned:], '\n'); i >= 0 {
+			line := have[:r.scanned+i]
+			r.take(len(line) + 1)
+			return bytes.TrimSuffix(line, []byte("\r")), nil
 		}
-		r.long = append(r.long, line...)
-		line = r.long
+		r.scanned = len(have)
+		if len(have) > MaxEvent {
+			return nil, ErrEventTooLong
+		}
+		if err := r.fill(); err != nil {
+			r.take(len(have))
+			return have, err
+		}
 	}
-	if err != nil {
-		return line, err
+}
+
+// take moves on by n bytes.
+func (r *EventReader) take(n int) {
+	r.from += n
+	r.scanned, r.ahead = 0, 0
+}
+
+// fill reads once and makes room before where there is none.
+func (r *EventReader) fill() error {
+	switch {
+	case r.err != nil:
+		return r.err
+	case r.from == r.to:
+		r.from, r.to = 0, 0
+	case r.from > 0 && r.to > len(r.buf)/2: // what is left is little, and so would be what is read behind it
+		r.to = copy(r.buf, r.buf[r.from:r.to])
+		r.from = 0
+	case r.to == len(r.buf):
+		r.buf = append(r.buf, make([]byte, len(r.buf))...)
 	}
-	line = line[:len(line)-1]
-	if n := len(line); n > 0 && line[n-1] == '\r' {
-		line = line[:n-1]
+	for range 100 {
+		n, err := r.r.Read(r.buf[r.to:])
+		r.to += n
+		r.err = err
+		if n > 0 {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
 	}
-	return line, nil
+	r.err = io.ErrNoProgress
+	return r.err
 }
 
 // AppendEvent appends one event to dst: a single data line and the blank line. Line breaks in data become spaces, which
@@ -197,7 +286,7 @@ func blank(b []byte, c byte) {
 }
 
 // AppendDone appends OpenAI's mark for the end of a stream.
-func AppendDone(dst []byte) []byte { return append(dst, "data: [DONE]\n\n"...) }
+func AppendDone(dst []byte) []byte { return append(dst, dataField+done+"\n\n"...) }
 
 // AppendPing appends a comment, which clients skip and which keeps a silent connection alive.
 func AppendPing(dst []byte) []byte { return append(dst, ": ping\n\n"...) }

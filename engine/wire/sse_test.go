@@ -159,6 +159,31 @@ func FuzzSSE(f *testing.F) {
 	})
 }
 
+// short reads a few bytes at a time.
+type short struct {
+	r io.Reader
+	n int
+}
+
+func (s short) Read(p []byte) (int, error) { return s.r.Read(p[:min(len(p), s.n)]) }
+
+// TestEventReaderCuts holds that long and short events are read whole however they come, also past the buffer's size.
+func TestEventReaderCuts(t *testing.T) {
+	var stream strings.Builder
+	var want []string
+	for i, n := range []int{1, 32760, 5, 32761, 32762, 100_000, 7, 20_000, 20_000, 3, 70_000} {
+		data := string(rune('a'+i)) + strings.Repeat("x", n)
+		want = append(want, "|"+data)
+		stream.WriteString("data: " + data + "\n\n")
+	}
+	for _, n := range []int{1 << 20, 30_000, 4096, 999} {
+		got, err := read(short{strings.NewReader(stream.String()), n})
+		if diff := cmp.Diff(want, got); diff != "" || !errors.Is(err, io.EOF) {
+			t.Errorf("%d bytes at a time: %v, (-want +got)\n%.300s", n, err, diff)
+		}
+	}
+}
+
 // TestMore holds that only an event that lies there whole counts as one more.
 func TestMore(t *testing.T) {
 	for _, c := range []struct {
@@ -186,6 +211,9 @@ func TestMore(t *testing.T) {
 		}
 		if got := r.More(); got != c.want {
 			t.Errorf("%q: More = %v, want %v", c.rest, got, c.want)
+		}
+		if got, want := r.Ends(), c.rest == "data: [DONE]\n\n"; got != want {
+			t.Errorf("%q: Ends = %v", c.rest, got)
 		}
 	}
 }

@@ -61,37 +61,36 @@ func quantile(v []int64, q float64) float64 {
 	return float64(v[int(q*float64(len(v)-1))]) / 1e3
 }
 
-// cpu is the processor time that the proxy has used, user and system, to 10 ms.
+// cpu is the processor time that the proxy has used, user and system. The kernel's scheduler counts it to the
+// nanosecond, where the clock tick would miss most of what runs for a few microseconds.
 func (p *path) cpu() time.Duration {
 	if p.pid == 0 {
 		return 0
 	}
-	total := ticks(p.pid)
+	total := spent(p.pid)
 	children, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.pid))
 	for _, c := range children {
 		b, _ := os.ReadFile(c)
 		for _, f := range strings.Fields(string(b)) {
 			if pid, err := strconv.Atoi(f); err == nil && !p.parent {
-				total += ticks(pid)
+				total += spent(pid)
 			}
 		}
 	}
-	return time.Duration(total) * 10 * time.Millisecond
+	return total
 }
 
-// ticks reads utime and stime of a process.
-func ticks(pid int) int {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
+// spent is the processor time of a process's threads, but for those that have ended.
+func spent(pid int) (total time.Duration) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	for _, t := range threads {
+		b, _ := os.ReadFile(t)
+		if f := strings.Fields(string(b)); len(f) == 3 {
+			n, _ := strconv.ParseInt(f[0], 10, 64)
+			total += time.Duration(n)
+		}
 	}
-	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))
-	if len(f) < 13 {
-		return 0
-	}
-	user, _ := strconv.Atoi(f[11])
-	system, _ := strconv.Atoi(f[12])
-	return user + system
+	return total
 }
 
 // settle waits until the proxy has nothing left to do.

@@ -89,10 +89,12 @@ type sessionList struct {
 	Logins []Session `json:"logins"`
 }
 
-// ArmedCode is what the console shows to whoever claims the box or is let back in.
+// ArmedCode is what the console shows to whoever claims the box or is let back in. Only the box's own socket gives it.
 type ArmedCode struct {
+	Code    string    `json:"code"`
+	URL     string    `json:"url" about:"where to use it; empty where the box has no address"`
 	Expires time.Time `json:"expires"`
-	Where   string    `json:"where" about:"where the code itself is shown"`
+	Claimed bool      `json:"claimed" about:"it lets an admin back in, rather than claims the box"`
 }
 
 func roleOf(word string) (store.Role, error) {
@@ -157,9 +159,9 @@ func (a *Admin) peopleRoutes() []route {
 		op("DELETE", "/invites/{id}", admins, "take an invite back", func(c *call, in identified) (none, error) {
 			return none{}, s.DeleteInvite(c.ctx(), c.actor(), in.ID)
 		}),
-		op("POST", "/claim-code", console, "show a new claim code on the console", func(c *call, _ struct{}) (ArmedCode, error) {
+		op("POST", "/claim-code", console, "make a new code: to claim the box, or to let an admin of a claimed one back in", func(c *call, _ struct{}) (ArmedCode, error) {
 			armed, err := a.cfg.Auth.Arm(c.ctx())
-			return ArmedCode{Expires: armed.Expires, Where: "on the console and in the terminal of the box"}, err
+			return ArmedCode{Code: armed.Code.Expose(), URL: armed.URL.Expose(), Expires: armed.Expires, Claimed: armed.Claimed}, err
 		}),
 	}
 }

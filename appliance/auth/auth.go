@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -58,6 +59,7 @@ type Auth struct {
 	tries     tries
 	codes     codes
 	passkeys  ceremonies
+	door      http.Handler
 	isClaimed atomic.Bool // true once the store has said so; it never turns false again
 }
 
@@ -81,7 +83,9 @@ func New(cfg Config) (*Auth, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Auth{cfg: cfg, store: cfg.Store, log: cfg.Log, now: cfg.Clock, hasher: h, tries: newTries()}, nil
+	a := &Auth{cfg: cfg, store: cfg.Store, log: cfg.Log, now: cfg.Clock, hasher: h, tries: newTries()}
+	a.door = a.newDoor()
+	return a, nil
 }
 
 // sweep is how often running requests are looked at for what passes without anybody's doing: an expiry.

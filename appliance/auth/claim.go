@@ -122,7 +122,7 @@ func (a *Auth) show(armed Armed) error {
 		b.WriteString("\nThis box belongs to nobody yet. Whoever has this code can claim it.\n\n")
 	}
 	if !armed.URL.Empty() {
-		picture, err := drawQR(armed.URL)
+		picture, err := DrawQR(armed.URL)
 		if err != nil {
 			return err
 		}

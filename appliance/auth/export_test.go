@@ -6,9 +6,7 @@ import "context"
 var (
 	Match         = match
 	Canonical     = canonical
-	DrawQR        = drawQR
 	CheckPassword = checkPassword
-	CodePurposes  = [2]purpose{toClaim, toRecover}
 )
 
 // CheckScope checks a use against the scope of a key.

@@ -52,7 +52,9 @@ const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect
 const maxBody = 64 << 10
 
 // Handler answers the paths of Routes, and 404 to all others.
-func (a *Auth) Handler() http.Handler {
+func (a *Auth) Handler() http.Handler { return a.door }
+
+func (a *Auth) newDoor() http.Handler {
 	mux := http.NewServeMux()
 	foreign := http.NewCrossOriginProtection()
 	for _, route := range a.Routes() {

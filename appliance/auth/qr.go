@@ -7,9 +7,9 @@ import (
 	"rsc.io/qr"
 )
 
-// drawQR returns text as a QR code for a terminal, light on dark, two rows of it in each line. The margin of four is
+// DrawQR returns text as a QR code for a terminal, light on dark, two rows of it in each line. The margin of four is
 // part of the code: without it cameras do not find it.
-func drawQR(text Secret) (string, error) {
+func DrawQR(text Secret) (string, error) {
 	code, err := qr.Encode(text.text, qr.M)
 	if err != nil {
 		return "", fmt.Errorf("drawing a QR code: %w", err)

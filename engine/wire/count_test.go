@@ -1,0 +1,74 @@
+package wire_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"onebit/engine"
+	"onebit/engine/wire"
+)
+
+func TestTimingsUsage(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		want engine.Usage
+		ok   bool
+	}{
+		{`{"choices":[],"timings":{"cache_n":30,"prompt_n":6,"predicted_n":8,"prompt_ms":1.5}}`, engine.Usage{Prompt: 36, Cached: 30, Completion: 8}, true},
+		{`{"timings":{"prompt_n":6,"predicted_n":8}}`, engine.Usage{Prompt: 6, Completion: 8}, true},
+		{`{"choices":[{"delta":{"content":"\"timings\""}}]}`, engine.Usage{}, false},
+		{`{"timings":null}`, engine.Usage{}, false},
+		{`{"timings":{"predicted_n":-4}}`, engine.Usage{}, false},
+		{`{"timings":{"predicted_n":"many"}}`, engine.Usage{}, false},
+		{`{"timings":[1`, engine.Usage{}, false},
+	} {
+		if got, ok := wire.TimingsUsage([]byte(c.in)); got != c.want || ok != c.ok {
+			t.Errorf("%s: %+v, %v", c.in, got, ok)
+		}
+	}
+}
+
+func TestAppendAskingUsage(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"stream":true}`:                  `{"stream":true,"stream_options":{"include_usage":true}}`,
+		`{}`:                               `{"stream_options":{"include_usage":true}}`,
+		`{"stream_options":{"x":1},"a":2}`: `{"stream_options":{"x":1,"include_usage":true},"a":2}`,
+		`{"stream_options":{"include_usage":false}}`: `{"stream_options":{"include_usage":true}}`,
+		`{"stream_options":null,"stream":true}`:      `{"stream_options":{"include_usage":true},"stream":true}`,
+	} {
+		got := wire.AppendAskingUsage(nil, []byte(in))
+		if string(got) != want || !json.Valid(got) {
+			t.Errorf("%s became %s", in, got)
+		}
+	}
+}
+
+func TestOnlyUsage(t *testing.T) {
+	for in, want := range map[string]bool{
+		`{"choices":[],"usage":{"prompt_tokens":1}}`:  true,
+		`{"choices":[ ],"usage":{"prompt_tokens":1}}`: true,
+		`{"choices":[{"index":0}],"usage":{"a":1}}`:   false,
+		`{"choices":[],"usage":null}`:                 false,
+		`{"choices":[]}`:                              false,
+		`{"choices":[`:                                false,
+	} {
+		if got := wire.OnlyUsage([]byte(in)); got != want {
+			t.Errorf("%s: %v", in, got)
+		}
+	}
+}
+
+func FuzzCount(f *testing.F) {
+	f.Add(`{"choices":[],"timings":{"cache_n":30,"prompt_n":6,"predicted_n":8}}`)
+	f.Add(`{"stream_options":{"x":1},"a":2}`)
+	f.Fuzz(func(t *testing.T, in string) {
+		wire.TimingsUsage([]byte(in))
+		wire.OnlyUsage([]byte(in))
+		if !json.Valid([]byte(in)) || in[0] != '{' {
+			return
+		}
+		if got := wire.AppendAskingUsage(nil, []byte(in)); !json.Valid(got) {
+			t.Errorf("%s became %s", in, got)
+		}
+	})
+}

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -23,6 +24,7 @@ import (
 // fleet is two models; broken is one that cannot be loaded.
 type fleet struct {
 	models map[string]engine.Backend
+	device engine.Device // empty: the processor
 	mu     sync.Mutex
 	out    int // models that were acquired and not given back
 }
@@ -44,7 +46,7 @@ func (f *fleet) Acquire(ctx context.Context, name string) (gateway.Model, func()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.out++
-	return gateway.Model{Name: name, Device: engine.CPU, Backend: f.models[name]}, func() {
+	return gateway.Model{Name: name, Device: cmp.Or(f.device, engine.CPU), Backend: f.models[name]}, func() {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.out--
@@ -226,4 +228,34 @@ func TestRevoked(t *testing.T) {
 			t.Errorf("the outcome's error is %v", err)
 		}
 	})
+}
+
+// TestStreamsAreCounted counts the tokens of streams whose client did not ask for that, and shows it nothing new.
+func TestStreamsAreCounted(t *testing.T) {
+	last := map[engine.Device]string{
+		engine.CPU:  `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],"timings":{"cache_n":2,"prompt_n":3,"predicted_n":4}}`,
+		engine.Zinc: `{"choices":[],"usage":{"prompt_tokens":5,"completion_tokens":4}}`,
+	}
+	for device, chunk := range last {
+		synctest.Test(t, func(t *testing.T) {
+			d := &door{}
+			s, f := box(t, &scripted{state: engine.Ready, generate: func(_ context.Context, _ int, emit func(engine.Chunk) error) (engine.Usage, error) {
+				if err := emit(engine.Chunk{Raw: []byte(chunk)}); err != nil {
+					return engine.Usage{}, err
+				}
+				if device == engine.Zinc {
+					return engine.Usage{Prompt: 5, Completion: 4}, nil
+				}
+				return engine.Usage{}, nil
+			}}, d)
+			f.device = device
+			got := s.do(t.Context(), "POST", "/v1/chat/completions", `{"stream":true,"messages":[{"role":"user","content":"hi"}]}`)
+			if strings.Contains(got.body, `"choices":[]`) || !strings.Contains(got.body, "[DONE]") {
+				t.Errorf("%s: %s", device, got.body)
+			}
+			if u := d.outcomes[0].Usage; u.Prompt != 5 || u.Completion != 4 {
+				t.Errorf("%s: counted %+v", device, u)
+			}
+		})
+	}
 }

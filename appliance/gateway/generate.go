@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -115,8 +116,12 @@ func (g *Gateway) stream(ctx context.Context, w *reply, l *lease, req *engine.Re
 	s := newStream(w, l.server.quoted, g.cfg.Limits)
 	s.response, s.relayed = req.Kind == engine.Response, &g.metrics.events
 	defer s.stop()
-	usage, err := g.attempt(ctx, l, req, s.emit)
-	w.usage = usage
+	emit, count := s.emit, &counting{}
+	if g.cfg.Fleet != nil && req.Kind != engine.Response {
+		req, emit = count.over(req, l.server.Device, s.emit)
+	}
+	usage, err := g.attempt(ctx, l, req, emit)
+	w.usage = cmp.Or(usage, count.usage)
 	if err == nil {
 		return s.done()
 	}

@@ -95,7 +95,8 @@ func unlock(ctx context.Context, dir string, r io.Reader, o RestoreOptions) (Man
 	if err != nil {
 		return m, nil, err
 	}
-	return m, files, verifyDatabase(ctx, filepath.Join(dir, fileName), steps[len(steps)-1].version)
+	path := filepath.Join(dir, fileName)
+	return m, files, errors.Join(verifyDatabase(ctx, path, steps[len(steps)-1].version), syncFile(path))
 }
 
 // contextReader ends with its context.

@@ -16,7 +16,7 @@ import (
 	"filippo.io/age"
 )
 
-// Read unpacks a backup: the database as a new file into root, the small files into memory. What it returns without an
+// Read unpacks a backup: the database as a new file into root, not synced, the small files into memory. What it returns without an
 // error is whole and agrees with its manifest.
 func Read(r io.Reader, k Keys, root *os.Root) (Manifest, map[string][]byte, error) {
 	ids, err := k.identities()
@@ -103,7 +103,7 @@ func (u *unpacker) unpack(r io.Reader) error {
 		if err != nil {
 			return damaged("reading the archive: %w", err)
 		}
-		if h.Typeflag != tar.TypeReg || h.Size < 0 {
+		if h.Typeflag != tar.TypeReg || h.Size < 0 || sparse(h) {
 			return damaged("%q is not a plain file", h.Name)
 		}
 		if err := u.entry(h, t); err != nil {
@@ -114,14 +114,24 @@ func (u *unpacker) unpack(r io.Reader) error {
 		return damaged("the archive has %d files, not those of its manifest", len(u.seen))
 	}
 	// the last piece of the encryption proves that nothing was cut off
-	n, err := io.Copy(io.Discard, io.LimitReader(r, 1<<20))
+	n, err := io.Copy(io.Discard, io.LimitReader(r, 1))
 	if err != nil {
 		return damaged("reading the end: %w", err)
 	}
-	if n == 1<<20 {
+	if n > 0 {
 		return damaged("there is something behind the archive")
 	}
 	return nil
+}
+
+// sparse tells a file with holes, a few bytes of which can fill a disk.
+func sparse(h *tar.Header) bool {
+	for key := range h.PAXRecords {
+		if strings.HasPrefix(key, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
 }
 
 func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
@@ -198,7 +208,7 @@ func (u *unpacker) readDatabase(f File, r io.Reader) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		err = damaged("reading the database: %w", err)
 	}
-	if err = errors.Join(err, out.Sync(), out.Close()); err != nil {
+	if err = errors.Join(err, out.Close()); err != nil {
 		return err
 	}
 	if hex.EncodeToString(sum.Sum(nil)) != f.SHA256 {

@@ -5,6 +5,9 @@
 #   setup.sh fetch     what `1bit model pull` may need: python3 with pip
 #   setup.sh clients   a Python environment and a node_modules folder with the official clients;
 #                      prints PY=... and NODE_PATH=... for the tests
+#   setup.sh pebble    the ACME server that certificates are tested with; prints ONEBIT_PEBBLE=...
+#   setup.sh browsers  Chromium with its certificate tool, and a curl that speaks HTTP/3; prints ONEBIT_CHROMIUM=...
+#                      ONEBIT_CURL_HTTP3=...
 #   setup.sh proxies   the proxies that serve is measured beside: Caddy and LiteLLM; prints CADDY=... LITELLM=...
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -76,10 +79,47 @@ proxies() {
   printf "CADDY='%s' LITELLM='%s' LITELLM_MISSING='%s'\n" "$caddy" "$([ -n "$why" ] || echo "$venv/bin/litellm")" "$why"
 }
 
+pebble_version=v2.10.3
+
+pebble() {
+  local dir="$cache/tools/pebble-$pebble_version"
+  if [ ! -x "$dir/pebble" ]; then
+    echo "setup: building pebble $pebble_version" >&2
+    GOBIN="$dir" GOFLAGS='' CGO_ENABLED=0 go install "github.com/letsencrypt/pebble/v2/cmd/pebble@$pebble_version" >&2
+  fi
+  echo "export ONEBIT_PEBBLE='$dir/pebble'"
+}
+
+# curl_http3: Debian 12's curl has no HTTP/3, Debian 13's has. It is unpacked with its libraries and its own loader, and
+# touches nothing of the system.
+curl_http3() {
+  local dir="$cache/tools/curl-http3" loader
+  if [ ! -x "$dir/curl" ]; then
+    command -v mmdebstrap >/dev/null || apt_install mmdebstrap
+    rm -rf "$dir"; mkdir -p "$dir"
+    echo "setup: unpacking a curl with HTTP/3" >&2
+    mmdebstrap --quiet --variant=extract --include=curl trixie "$dir/root" >&2
+    loader=$(echo "$dir"/root/usr/lib/*-linux-gnu*/ld-linux-*.so.*)
+    printf '#!/bin/sh\nexec "%s" --library-path "%s" "%s" "$@"\n' "$loader" "$(dirname "$loader")" "$dir/root/usr/bin/curl" > "$dir/curl"
+    chmod +x "$dir/curl"
+  fi
+  "$dir/curl" --version | grep -q HTTP3 || { echo "setup: $dir/curl has no HTTP/3" >&2; return 1; }
+  echo "export ONEBIT_CURL_HTTP3='$dir/curl'"
+}
+
+browsers() {
+  command -v chromium >/dev/null || apt_install chromium
+  command -v certutil >/dev/null || apt_install libnss3-tools
+  echo "export ONEBIT_CHROMIUM='$(command -v chromium)'"
+  curl_http3
+}
+
 case "${1:-}" in
   build) need_go ;;
   fetch) need_python ;;
   clients) clients ;;
+  pebble) pebble ;;
+  browsers) browsers ;;
   proxies) proxies ;;
-  *) echo "usage: setup.sh build|fetch|clients|proxies" >&2; exit 2 ;;
+  *) echo "usage: setup.sh build|fetch|clients|pebble|browsers|proxies" >&2; exit 2 ;;
 esac

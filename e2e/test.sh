@@ -29,6 +29,14 @@ clients() {
   eval "$env"
 }
 
+# evaluate STEP: what setup.sh installs and says as variables
+evaluate() {
+  say "$1"
+  local env
+  env=$(bash $here/setup.sh "$1")
+  eval "$env"
+}
+
 # source_tree: the reference's source, for vocabularies and templates
 source_tree() {
   ONEBIT_LLAMA_SOURCE=$(bash $here/llama/build.sh source)
@@ -46,6 +54,7 @@ quick() {
   done
   models smollm2
   clients
+  evaluate pebble
   say "levels of this machine: $(bin/1bit version --levels 2>/dev/null || true)"
   say "unit and end-to-end tests"
   go test -timeout 20m ./...
@@ -60,6 +69,7 @@ case "${1:-quick}" in
     ;;
   all)
     quick
+    evaluate browsers
     models qwen2.5-coder-0.5b gemma-3-270m
     source_tree
     ONEBIT_LLAMA_BIN=$(bash $here/llama/build.sh)

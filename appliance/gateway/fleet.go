@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -157,12 +158,17 @@ func (g *Gateway) fromFleet(ctx context.Context, w *reply, name string) (*lease,
 		wait, cancel = context.WithTimeoutCause(ctx, limit.Limit, limit)
 		defer cancel()
 	}
+	begin := time.Now()
 	m, giveBack, err := g.cfg.Fleet.Acquire(wait, name)
+	now := time.Now()
+	w.waited = now.Sub(begin)
 	if err != nil {
 		return nil, err
 	}
 	w.device = m.Device
 	w.Header().Set("X-1bit-Backend", string(m.Device))
+	// what the box itself took, from the request's arrival to the moment when the backend gets it
+	w.Header().Set("X-1bit-Overhead-Us", strconv.FormatInt((now.Sub(w.begin)-w.waited).Microseconds(), 10))
 	s := newServer(m, nil)
 	l := g.places.reserve(func() *server { return s })
 	l.giveBack = giveBack

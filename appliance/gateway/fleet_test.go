@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"onebit/appliance/config"
 	"onebit/appliance/gateway"
@@ -25,6 +26,7 @@ import (
 type fleet struct {
 	models map[string]engine.Backend
 	device engine.Device // empty: the processor
+	load   time.Duration // how long a model takes to be brought up
 	mu     sync.Mutex
 	out    int // models that were acquired and not given back
 }
@@ -43,6 +45,7 @@ func (f *fleet) Acquire(ctx context.Context, name string) (gateway.Model, func()
 	if name == "broken" {
 		return gateway.Model{}, nil, &engine.UnavailableError{Reason: "there is no memory"}
 	}
+	time.Sleep(f.load)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.out++
@@ -135,6 +138,18 @@ func box(t *testing.T, b engine.Backend, d *door) (*served, *fleet) {
 		stop()
 	})
 	return &served{t: t, client: &http.Client{Transport: transport}, log: log}, f
+}
+
+// TestOverhead tells what the box took itself; in the bubble of a test no time passes but for the load.
+func TestOverhead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, f := box(t, far(t, &backendtest.Standin{Model: "child"}), &door{})
+		f.load = time.Second
+		got := s.do(t.Context(), "POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"hi"}]}`)
+		if got.header.Get("X-1bit-Overhead-Us") != "0" || got.header.Get("X-1bit-Backend") != "cpu" {
+			t.Errorf("%d %v", got.status, got.header)
+		}
+	})
 }
 
 type letIn struct{ *http.Transport }

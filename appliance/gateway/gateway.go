@@ -84,6 +84,8 @@ type Gateway struct {
 	places  places
 	lengths *table[length]
 	metrics metrics
+
+	endpoints []endpoint
 }
 
 // New returns a Gateway. It starts nothing.
@@ -92,6 +94,7 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Log == nil {
 		return nil, errors.New("a gateway needs a log")
 	}
+	g.endpoints = g.table()
 	if cfg.Fleet != nil {
 		return g, nil
 	}
@@ -134,80 +137,43 @@ func canonical(path string) string {
 	return "/"
 }
 
-// route returns what answers a canonical path, the methods that it knows, the first of which is the usual one, and the
-// path's name in the metrics.
-func (g *Gateway) route(path string) (h handler, methods []string, name string) {
-	get, post := []string{http.MethodGet, http.MethodHead}, []string{http.MethodPost}
-	switch path {
-	case "/health":
-		return g.health, get, path
-	case "/models":
-		return g.models, get, path
-	case "/metrics":
-		return g.exposition, get, path
-	case "/chat/completions":
-		return g.generate(engine.Chat, wire.ParseChat), post, path
-	case "/completions":
-		return g.generate(engine.Completion, wire.ParseCompletion), post, path
-	case "/responses":
-		return g.generate(engine.Response, wire.ParseResponse), post, path
-	case "/embeddings":
-		return g.generate(engine.Embedding, wire.ParseEmbedding), post, path
-	case "/rerank", "/reranking":
-		return g.generate(engine.Rerank, wire.ParseRerank), post, "/rerank"
-	case "/tokenize", "/detokenize", "/apply-template", "/completion":
-		return g.extra, post, path
-	case "/props", "/slots":
-		return g.extra, get, path
-	}
-	switch {
-	case strings.HasPrefix(path, "/slots/"):
-		return g.extra, post, "/slots/id"
-	case strings.HasPrefix(path, "/models/"):
-		return g.model, get, "/models/name"
-	case strings.HasPrefix(path, "/upstream/") && strings.HasSuffix(path, "/metrics"):
-		return g.upstream, get, "/upstream/name/metrics"
-	}
-	return nil, nil, "other"
-}
-
 // ServeHTTP answers one request, writes one line about it to the log, and survives a handler's panic.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out := &reply{ResponseWriter: w, path: r.URL.Path, client: r.RemoteAddr, begin: time.Now(), id: requestID(r.Header.Get("X-Request-Id"))}
 	out.Header().Set("X-Request-Id", out.id)
-	h, methods, name := g.route(canonical(r.URL.Path))
+	e := g.find(canonical(r.URL.Path))
 	g.metrics.inFlight.Add(1)
 	defer func() {
 		if p := recover(); p != nil {
 			g.panicked(out, p)
 		}
 		g.metrics.inFlight.Add(-1)
-		g.metrics.count(name, out)
+		g.metrics.count(e.name, out)
 		g.access(r, out, time.Since(out.begin))
 		if out.broken {
 			panic(http.ErrAbortHandler) // closes the connection: what has come is not whole
 		}
 	}()
-	if r, out.err = g.enter(r, name); out.err == nil {
-		out.err = dispatch(h, methods, out, r)
+	if r, out.err = g.enter(r, e.name); out.err == nil {
+		out.err = e.dispatch(out, r)
 	}
 	if out.err != nil && out.status == 0 && !gone(r.Context(), out.err) {
 		g.problem(out, out.err).Write(out)
 	}
 }
 
-// dispatch calls h when there is one and it knows the method.
-func dispatch(h handler, methods []string, w *reply, r *http.Request) error {
-	if h == nil {
+// dispatch calls the handler when there is one and it knows the method.
+func (e endpoint) dispatch(w *reply, r *http.Request) error {
+	if e.handler == nil {
 		return &wire.Error{Status: http.StatusNotFound, Type: "not_found_error", Code: "unknown_path", Message: "there is nothing at " + r.URL.Path}
 	}
-	for _, m := range methods {
+	for _, m := range e.methods {
 		if r.Method == m {
-			return h(w, r)
+			return e.handler(w, r)
 		}
 	}
-	w.Header().Set("Allow", strings.Join(methods, ", "))
-	return &wire.Error{Status: http.StatusMethodNotAllowed, Type: wire.TypeInvalid, Code: "method_not_allowed", Message: r.URL.Path + " is for " + methods[0]}
+	w.Header().Set("Allow", strings.Join(e.methods, ", "))
+	return &wire.Error{Status: http.StatusMethodNotAllowed, Type: wire.TypeInvalid, Code: "method_not_allowed", Message: r.URL.Path + " is for " + e.methods[0]}
 }
 
 // gone reports whether a request ended because its client left.

@@ -26,6 +26,7 @@ type reply struct {
 	err    error
 
 	device   engine.Device // that answers
+	waited   time.Duration // for a model to be brought up
 	streamed bool
 	keep     bool   // what is answered is kept
 	kept     []byte // its beginning

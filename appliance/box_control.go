@@ -306,6 +306,21 @@ func (c control) Certificate() admin.Certificate {
 	return admin.Certificate{Mode: cfg.TLS.Mode, Names: append([]string{c.b.edge.Name()}, cfg.TLS.Names...), Fingerprint: fingerprint, Root: string(pem)}
 }
 
+// Routes lists all that the box answers over the network.
+func (c control) Routes() []admin.RouteInfo {
+	var all []admin.RouteInfo
+	for _, r := range c.b.api.Load().Routes() {
+		all = append(all, admin.RouteInfo{Method: r.Method, Path: r.Path, Part: "api", Open: r.Path == "/health"})
+	}
+	for _, r := range c.b.admin.Routes() {
+		all = append(all, admin.RouteInfo{Method: r.Method, Path: r.Path, Part: "admin"})
+	}
+	for _, r := range c.b.auth.Routes() {
+		all = append(all, admin.RouteInfo{Method: r.Method, Path: r.Path, Part: "door", Open: true})
+	}
+	return append(all, admin.RouteInfo{Method: "GET", Path: "/", Part: "door", Open: true})
+}
+
 // Log lists lines of the program's own log.
 func (c control) Log(after int64, limit int) []admin.LogLine { return c.b.book.since(after, limit) }
 

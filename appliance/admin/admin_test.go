@@ -65,6 +65,7 @@ func (b *box) Backends(context.Context) []admin.Backend          { return []admi
 func (b *box) RollbackBackend(_ context.Context, d string) error { b.ask("rollback " + d); return nil }
 func (b *box) Settings() []admin.Setting                         { return []admin.Setting{{Name: "name", Value: "attic"}} }
 func (b *box) Reload(context.Context) error                      { b.ask("reload"); return nil }
+func (b *box) Routes() []admin.RouteInfo                         { return []admin.RouteInfo{} }
 func (b *box) Certificate() admin.Certificate                    { return admin.Certificate{Mode: "local"} }
 func (b *box) Log(after int64, limit int) []admin.LogLine        { return []admin.LogLine{{ID: after + 1}} }
 func (b *box) StartPull(_ context.Context, _ store.Actor, p admin.NewPull) (admin.Pull, error) {

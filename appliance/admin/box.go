@@ -31,7 +31,16 @@ type Box interface {
 	Reload(ctx context.Context) error
 
 	Certificate() Certificate
+	Routes() []RouteInfo
 	Log(after int64, limit int) []LogLine
+}
+
+// RouteInfo is one thing that the box answers.
+type RouteInfo struct {
+	Method string `json:"method"`
+	Path   string `json:"path"`
+	Part   string `json:"part" about:"api, admin or door"`
+	Open   bool   `json:"open" about:"it answers without a key"`
 }
 
 // Status is the box at a glance.

@@ -33,6 +33,9 @@ func table(a *Admin) []route {
 		op("GET", "/status", admins, "the box at a glance", func(c *call, _ struct{}) (Status, error) {
 			return a.cfg.Box.Status(c.ctx()), nil
 		}),
+		op("GET", "/routes", everyone, "all that the box answers", func(c *call, _ struct{}) (routeList, error) {
+			return routeList{a.cfg.Box.Routes()}, nil
+		}),
 		op("GET", "/whoami", everyone, "who you are to the box", a.whoami),
 		op("GET", "/certificate", everyone, "the certificate that the box shows", func(c *call, _ struct{}) (Certificate, error) {
 			return a.cfg.Box.Certificate(), nil
@@ -56,6 +59,10 @@ type identity struct {
 
 func (a *Admin) whoami(c *call, _ struct{}) (identity, error) {
 	return identity{Person: c.who.Person, Name: c.who.Name, Role: string(c.who.Role), Admin: c.who.Admin, By: c.who.Kind.String()}, nil
+}
+
+type routeList struct {
+	Routes []RouteInfo `json:"routes"`
 }
 
 // models is a list of models.

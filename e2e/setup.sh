@@ -8,6 +8,7 @@
 #   setup.sh pebble    the ACME server that certificates are tested with; prints ONEBIT_PEBBLE=...
 #   setup.sh browsers  Chromium with its certificate tool, and a curl that speaks HTTP/3; prints ONEBIT_CHROMIUM=...
 #                      ONEBIT_CURL_HTTP3=...
+#   setup.sh powercut  an emulator and a kernel for the machine whose power is cut; prints ONEBIT_KERNEL=... ONEBIT_DRIVERS=...
 #   setup.sh proxies   the proxies that serve is measured beside: Caddy and LiteLLM; prints CADDY=... LITELLM=...
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -114,12 +115,34 @@ browsers() {
   curl_http3
 }
 
+# powercut: Debian's kernel for virtual machines is unpacked into the cache and not installed: it must not become this
+# machine's own.
+powercut() {
+  export PATH="$PATH:/usr/sbin:/sbin"
+  { command -v qemu-system-x86_64 && command -v mkfs.ext4 && command -v depmod && apt-cache show linux-image-cloud-amd64; } >/dev/null 2>&1 ||
+    apt_install --no-install-recommends qemu-system-x86 e2fsprogs kmod
+  local package dir base
+  package=$(apt-cache depends linux-image-cloud-amd64 | sed -n 's/^ *Depends: //p' | head -n 1)
+  [ -n "$package" ] || { echo "setup: this machine's package source has no linux-image-cloud-amd64" >&2; return 1; }
+  dir="$cache/e2e/$package"
+  if [ ! -e "$dir/drivers/modules.dep" ]; then
+    rm -rf "$dir"; mkdir -p "$dir"
+    (cd "$dir" && apt-get download -qq "$package" >&2 && dpkg-deb -x "$package"_*.deb root && rm "$package"_*.deb)
+    base="$dir/root"
+    [ -d "$base/lib/modules" ] || base="$dir/root/usr"
+    depmod -b "$base" "${package#linux-image-}"
+    ln -s "$base/lib/modules/${package#linux-image-}" "$dir/drivers"
+  fi
+  echo "export PATH='$PATH' ONEBIT_KERNEL='$dir/root/boot/vmlinuz-${package#linux-image-}' ONEBIT_DRIVERS='$dir/drivers'"
+}
+
 case "${1:-}" in
   build) need_go ;;
   fetch) need_python ;;
   clients) clients ;;
   pebble) pebble ;;
   browsers) browsers ;;
+  powercut) powercut ;;
   proxies) proxies ;;
-  *) echo "usage: setup.sh build|fetch|clients|pebble|browsers|proxies" >&2; exit 2 ;;
+  *) echo "usage: setup.sh build|fetch|clients|pebble|browsers|powercut|proxies" >&2; exit 2 ;;
 esac

@@ -76,6 +76,9 @@ case "${1:-quick}" in
     export ONEBIT_LLAMA_BIN ONEBIT_ALL=1
     say "everything, with large models, the reference server and the soak"
     go test -count=1 -timeout 60m ./...
+    evaluate powercut
+    say "twenty power cuts"
+    go run ./e2e/powercut -kernel "$ONEBIT_KERNEL" -drivers "$ONEBIT_DRIVERS"
     say "fuzzing"
     FUZZTIME=${FUZZTIME:-20s} bash $here/fuzz.sh
     ;;

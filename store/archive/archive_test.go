@@ -27,7 +27,7 @@ type entry struct {
 	name string
 	data string
 	kind byte
-	size int64 // what the header says; 0: the truth
+	pax  string
 }
 
 // raw makes a tar archive.
@@ -37,6 +37,9 @@ func raw(t testing.TB, entries ...entry) []byte {
 	w := tar.NewWriter(&b)
 	for _, e := range entries {
 		h := &tar.Header{Name: e.name, Mode: 0o600, Size: int64(len(e.data)), Typeflag: tar.TypeReg}
+		if e.pax != "" {
+			h.PAXRecords = map[string]string{e.pax: "x"}
+		}
 		if e.kind != 0 {
 			h.Typeflag, h.Size, h.Linkname = e.kind, 0, "/etc/passwd"
 		}
@@ -140,21 +143,23 @@ func hostile(t testing.TB) map[string][]byte {
 		return with(manifest(t, db, e), db, e)
 	}
 	return map[string][]byte{
-		"nothing":             with(),
-		"no manifest":         with(db),
-		"only a manifest":     with(m),
-		"no database":         with(manifest(t, file), file),
-		"a file is missing":   with(m, db),
-		"a file too many":     with(m, db, file, entry{name: "files/c", data: "c"}),
-		"a file twice":        with(m, db, file, file),
-		"a database twice":    with(m, db, db),
-		"twice in the list":   with(manifest(t, db, file, file), db, file, file),
-		"another hash":        with(m, db, wrong),
-		"another size":        with(m, db, longer),
-		"manifest not JSON":   with(entry{name: "manifest.json", data: "{"}, db),
-		"manifest too big":    with(entry{name: "manifest.json", data: strings.Repeat(" ", 5<<20)}, db),
-		"a link":              with(m, entry{name: "1bit.db", kind: tar.TypeSymlink}, file),
-		"a hard link":         with(m, db, entry{name: "files/a", kind: tar.TypeLink}),
+		"nothing":           with(),
+		"no manifest":       with(db),
+		"only a manifest":   with(m),
+		"no database":       with(manifest(t, file), file),
+		"a file is missing": with(m, db),
+		"a file too many":   with(m, db, file, entry{name: "files/c", data: "c"}),
+		"a file twice":      with(m, db, file, file),
+		"a database twice":  with(m, db, db),
+		"twice in the list": with(manifest(t, db, file, file), db, file, file),
+		"another hash":      with(m, db, wrong),
+		"another size":      with(m, db, longer),
+		"manifest not JSON": with(entry{name: "manifest.json", data: "{"}, db),
+		"manifest too big":  with(entry{name: "manifest.json", data: strings.Repeat(" ", 5<<20)}, db),
+		"a link":            with(m, entry{name: "1bit.db", kind: tar.TypeSymlink}, file),
+		"a hard link":       with(m, db, entry{name: "files/a", kind: tar.TypeLink}),
+		"a file with holes": bytes.ReplaceAll(with(m, entry{name: db.name, data: db.data, pax: "GNU_sparse.name"}, file),
+			[]byte("GNU_sparse"), []byte("GNU.sparse")),
 		"a folder":            with(m, db, entry{name: "files", kind: tar.TypeDir}, file),
 		"a path upward":       evil("files/../../x"),
 		"an absolute path":    evil("/tmp/x"),

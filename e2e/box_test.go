@@ -422,3 +422,57 @@ func TestBoxSettings(t *testing.T) {
 		}
 	}
 }
+
+// TestBoxTellsStrangersNothing walks everything that a box answers, as a stranger, before the claim and after it.
+func TestBoxTellsStrangersNothing(t *testing.T) {
+	b := startBox(t, boxState(t, fmt.Sprintf("models: [{name: canary-model, file: %q}]\n", smollm2(t))))
+	walk := func() {
+		t.Helper()
+		routes := b.admin("GET", "/routes", "")["routes"].([]any)
+		open := 0
+		for _, raw := range routes {
+			r := raw.(map[string]any)
+			method, path := r["method"].(string), r["path"].(string)
+			for strings.Contains(path, "{") {
+				path = path[:strings.Index(path, "{")] + "x" + path[strings.Index(path, "}")+1:]
+			}
+			for _, key := range []string{"", "1b_3z6pmy5xtetzdzv233zw2kslvtkk5j6q7lu2ob32c2lmit5o524q"} {
+				status, text := b.do(key, method, path, map[string]string{"POST": "{}", "PATCH": "{}"}[method])
+				switch {
+				case r["open"] == true:
+					open++
+					if strings.Contains(text, "canary-model") {
+						t.Errorf("%s %s tells a stranger about models: %s", method, path, text)
+					}
+				case status != 401:
+					t.Errorf("%s %s by a stranger: %d %s", method, path, status, text)
+				}
+			}
+			if r["open"] == true && r["part"] == "api" && path != "/health" {
+				t.Errorf("%s %s is open", method, path)
+			}
+		}
+		if len(routes) < 70 || open == 0 {
+			t.Errorf("the walk met %d routes, %d open ones", len(routes), open)
+		}
+	}
+	walk()
+	b.claim()
+	walk()
+	for _, path := range []string{"/nothing", "/admin", "/admin/v1/nothing", "/v1/files", "/debug/pprof/", "/.git/config", "/v1/../admin/v1/status"} {
+		if status, text := b.do("", "GET", path, ""); status != 401 && status != 404 && status != 301 && status != 307 {
+			t.Errorf("GET %s by a stranger: %d %s", path, status, text)
+		}
+	}
+	key, _ := b.key("")
+	for _, r := range b.admin("GET", "/routes", "")["routes"].([]any) {
+		r := r.(map[string]any)
+		if r["part"] != "admin" {
+			continue
+		}
+		path := regexp.MustCompile(`\{[a-z]+\}`).ReplaceAllString(r["path"].(string), "x")
+		if status, text := b.do(key, r["method"].(string), path, map[string]string{"POST": "{}", "PATCH": "{}"}[r["method"].(string)]); status != 403 {
+			t.Errorf("%v %s by a plain key: %d %s", r["method"], path, status, text)
+		}
+	}
+}

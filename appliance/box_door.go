@@ -72,14 +72,11 @@ func (b *box) note(p *auth.Principal, privacy store.Privacy, o gateway.Outcome) 
 		ID: "", Time: o.Begin, Key: p.Actor.Key, Person: p.Person, Endpoint: o.Endpoint, Model: o.Model, Backend: string(o.Device),
 		Status: o.Status, Milliseconds: o.Took.Milliseconds(), TTFT: o.First.Milliseconds(),
 		Prompt: int64(o.Usage.Prompt), Cached: int64(o.Usage.Cached), Completion: int64(o.Usage.Completion),
-		Privacy: privacy, PromptText: o.Request, AnswerText: o.Answer,
+		Error: o.Reason, Privacy: privacy, PromptText: o.Request, AnswerText: o.Answer,
 		Expires: o.Begin.Add(b.now.Load().cfg.Log.Keep),
 	}
 	if privacy == store.PrivacyFull {
 		row.Expires = o.Begin.Add(min(b.now.Load().cfg.Log.Keep, fullLife))
-	}
-	if o.Err != nil {
-		row.Error = o.Err.Error()
 	}
 	b.store.AddRequest(row)
 }

@@ -58,6 +58,7 @@ type Outcome struct {
 	First   time.Duration // to the first byte of the answer
 	Usage   engine.Usage
 	Err     error
+	Reason  string // why it failed, without a word of what was asked or answered; empty when it did not
 	Request []byte // the body, when the grant keeps it
 	Answer  []byte // what was answered, when the grant keeps it; its beginning when it was long
 }
@@ -131,6 +132,9 @@ func (g *Gateway) use(ctx context.Context, w *reply, u Use, body []byte, work fu
 		o := Outcome{
 			Use: u, ID: w.id, Client: w.client, Device: w.device, Stream: w.streamed, Status: w.outcome(), Begin: w.begin,
 			Took: time.Since(w.begin), First: w.first, Usage: w.usage, Err: err,
+		}
+		if err != nil {
+			o.Reason = reason(err)
 		}
 		if p := recover(); p != nil {
 			o.Status = http.StatusInternalServerError

@@ -274,3 +274,32 @@ func TestStreamsAreCounted(t *testing.T) {
 		})
 	}
 }
+
+// TestLogQuotesNobody sends mistakes whose words must not be in the log.
+func TestLogQuotesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &door{}
+		s, _ := box(t, &scripted{state: engine.Ready, generate: func(context.Context, int, func(engine.Chunk) error) (engine.Usage, error) {
+			return engine.Usage{}, &engine.StatusError{Status: 400, Body: []byte(`{"error":{"message":"cannot parse canary"}}`)}
+		}}, d)
+		for _, body := range []string{
+			`{"messages":[{"role":"canary","content":"x"}]}`,
+			`{"messages":"canary`,
+			`{"model":"canary","messages":[{"role":"user","content":"x"}]}`,
+			`{"messages":[{"role":"user","content":"canary"}]}`,
+			`{"max_tokens":"canary","messages":[{"role":"user","content":"x"}]}`,
+		} {
+			if got := s.do(t.Context(), "POST", "/v1/chat/completions", body); got.status < 400 {
+				t.Errorf("%s: %d", body, got.status)
+			}
+		}
+		if log := s.log.String(); strings.Contains(log, "canary") || strings.Count(log, "error=") != 5 {
+			t.Errorf("the log is %s", log)
+		}
+		for _, o := range d.outcomes {
+			if o.Reason == "" || strings.Contains(o.Reason, "canary") {
+				t.Errorf("the reason is %q", o.Reason)
+			}
+		}
+	})
+}

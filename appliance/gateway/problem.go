@@ -1,10 +1,12 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"onebit/engine"
 	"onebit/engine/wire"
@@ -53,6 +55,30 @@ func (g *Gateway) problem(w *reply, err error) *wire.Error {
 		return &wire.Error{Status: http.StatusServiceUnavailable, Type: wire.TypeUnavailable, Code: "cancelled", Message: "the request was cancelled"}
 	}
 	return &wire.Error{Status: http.StatusInternalServerError, Type: wire.TypeServer, Code: "internal_error", Message: err.Error()}
+}
+
+// reason says why a request failed for those who read logs. What a client was told may quote what it wrote, and what a
+// backend says may quote the prompt: neither belongs there, so those are named by their codes.
+func reason(err error) string {
+	if e, ok := errors.AsType[*wire.Error](err); ok {
+		return strings.TrimSpace(cmp.Or(e.Code, e.Type) + " " + e.Param)
+	}
+	if e, ok := errors.AsType[*engine.InvalidError](err); ok {
+		return strings.TrimSpace(cmp.Or(e.Code, wire.TypeInvalid) + " " + e.Param)
+	}
+	if e, ok := errors.AsType[*engine.StatusError](err); ok {
+		return fmt.Sprintf("the backend answered %d", e.Status)
+	}
+	if e, ok := errors.AsType[*ErrNoModel](err); ok {
+		return "model_not_found for the role " + string(cmp.Or(e.Role, "chat"))
+	}
+	if e, ok := errors.AsType[refusal](err); ok {
+		return e.Wire().Code
+	}
+	if errors.Is(err, wire.ErrMalformed) {
+		return "bad_backend_answer"
+	}
+	return err.Error()
 }
 
 // refusal is an error that knows what a client is told.

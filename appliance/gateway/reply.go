@@ -89,7 +89,7 @@ func (g *Gateway) access(r *http.Request, w *reply, took time.Duration) {
 		attrs = append(attrs, slog.Int("prompt", w.usage.Prompt), slog.Int("cached", w.usage.Cached), slog.Int("completion", w.usage.Completion))
 	}
 	if w.err != nil {
-		attrs = append(attrs, slog.String("error", w.err.Error()))
+		attrs = append(attrs, slog.String("error", reason(w.err)))
 	}
 	g.cfg.Log.LogAttrs(r.Context(), level, "request", attrs...)
 }

@@ -5,6 +5,8 @@ SHELL := /bin/bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 MODEL   ?= qwen2.5-coder-0.5b
 PORT    ?= 8000
+BOX_PORT      ?= 8443
+BOX_HTTP_PORT ?= 8080
 GOFLAGS_RELEASE := -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
 TOOLS   := $(shell echo "$${XDG_CACHE_HOME:-$$HOME/.cache}")/1bit/tools
 LINT    := $(TOOLS)/golangci-lint-v2.15.0
@@ -32,6 +34,12 @@ run: build ## obtain the default chat model and serve it (MODEL=smollm2 for the 
 	@bash e2e/setup.sh fetch
 	@bin/1bit model pull --fallback smollm2 $(MODEL) > bin/.model
 	@exec bin/1bit serve -m "$$(cat bin/.model)" --port $(PORT)
+
+.PHONY: box
+box: build ## start a box on high ports: HTTPS on BOX_PORT=8443, trust page on BOX_HTTP_PORT=8080, state in ~/.local/state/1bit
+	@bash e2e/setup.sh fetch
+	@bin/1bit model pull --fallback smollm2 $(MODEL) > bin/.model
+	@exec bin/1bit appliance --port $(BOX_PORT) --http-port $(BOX_HTTP_PORT)
 
 .PHONY: test
 test: setup ## everything a change must pass: format, vet for every system, unit tests, end-to-end tests

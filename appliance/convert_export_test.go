@@ -1,8 +1,10 @@
 package main
 
+import "context"
+
 // The commands that make model files, and the benchmark.
 var (
-	ToolCommands  = toolCommands
+	ToolCommands  = func() map[string]command { return toolCommands(context.Background()) }
 	ModelCommands = modelCommands
 	RunBench      = runBench
 )

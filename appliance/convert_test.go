@@ -17,6 +17,7 @@ import (
 func TestConversionUsage(t *testing.T) {
 	draft, hadamard := main.ToolCommands()["mtp-draft-vocab"], main.ToolCommands()["hadamard"]
 	importing, convert, quantize := main.ModelCommands()["import"], main.ModelCommands()["convert"], main.ModelCommands()["quantize"]
+	memory, perplexity := main.ToolCommands()["memory"], main.ToolCommands()["perplexity"]
 	tests := []struct {
 		name   string
 		run    func(args []string, stdout, stderr io.Writer) int
@@ -32,10 +33,21 @@ func TestConversionUsage(t *testing.T) {
 		{"count with a head", draft, "--count c --target a --out b --mtp d", 2, "do not go with it"},
 		{"no file", draft, "--target none --out b --mtp none --ids none", 1, "none: no such file"},
 		{"rotate", hadamard, "--in a", 2, "--in and --out are needed"},
+		{"rotate with a crowd", hadamard, "--in a --out b --threads 5000", 2, "it is not a whole number from 0 to 1024"},
+		{"memory help", memory, "-h", 0, "usage: 1bit tool memory"},
+		{"memory, no reader", memory, "-t 0", 2, "it is not a whole number from 1 to 1024"},
+		{"memory with a crowd", memory, "-t 99999999", 2, "it is not a whole number from 1 to 1024"},
+		{"memory, stray", memory, "2", 2, `unexpected "2"`},
+		{"perplexity help", perplexity, "--help", 0, "usage: 1bit tool perplexity"},
+		{"perplexity of nothing", perplexity, "-m a", 2, "-m MODEL and -f TEXT are needed"},
+		{"perplexity, no window", perplexity, "-m a -f b -c 1", 2, "it is not a whole number from 2"},
+		{"perplexity, no text", perplexity, "-m a -f none", 1, "none: no such file"},
+		{"perplexity without end", perplexity, "-m a -f /dev/zero", 1, `"/dev/zero" is larger than 64 MiB`},
 		{"import", importing, "", 2, "too few arguments"},
 		{"import without out", importing, "dir", 2, "--out is needed"},
 		{"two folders", importing, "a b --out c", 2, `unexpected "b"`},
 		{"convert", convert, "none --out c", 1, "no config.json"},
+		{"quantize with a crowd", quantize, "a b Q8_0 --threads -1", 2, "it is not a whole number from 0 to 1024"},
 		{"quantize", quantize, "a b", 2, "too few arguments"},
 		{"option", quantize, "--fast a b c", 2, "not defined: -fast"},
 		{"bench", main.RunBench, "", 2, "-m is needed"},

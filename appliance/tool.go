@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -19,29 +18,23 @@ import (
 
 const toolUsage = `usage: 1bit tool NAME [options]
 
-  memory      [-t THREADS]                              the machine's read bandwidth in GB/s
-  perplexity  -m FILE -f TEXT [-c TOKENS] [-t THREADS]   how well a model predicts a text
-  mtp-draft-vocab --mtp HEAD --target FILE --ids FILE --out FILE
-                                                        a draft head that proposes from part of the vocabulary
-  hadamard    --in FILE --out FILE                      a rotated, stamped Q4_0 file
+  memory           the machine's read bandwidth
+  perplexity       how well a model predicts a text
+  mtp-draft-vocab  a draft head that proposes from part of the vocabulary
+  hadamard         a rotated, stamped Q4_0 file
 
-1bit tool NAME -h says more of the last two.
+1bit tool NAME -h says more.
 `
 
-// tools are the tools by name.
-func (p program) tools(ctx context.Context) map[string]command {
-	all := toolCommands()
-	for name, run := range map[string]command{
-		"memory": func(args []string, stdout, stderr io.Writer) int {
-			return p.report("tool memory", memory(args, stdout))
-		},
-		"perplexity": func(args []string, stdout, stderr io.Writer) int {
-			return p.report("tool perplexity", perplexity(ctx, args, stdout, stderr))
-		},
-	} {
-		all[name] = run
+// maxThreads is more than any machine that we know has cores.
+const maxThreads = 1024
+
+// toolCommands are the tools by name. What takes long ends with ctx.
+func toolCommands(ctx context.Context) map[string]command {
+	return map[string]command{
+		"memory": runToolMemory, "perplexity": runToolPerplexity(ctx),
+		"mtp-draft-vocab": runToolMTPDraftVocab, "hadamard": runToolHadamard,
 	}
-	return all
 }
 
 // tool is `1bit tool`.
@@ -56,19 +49,12 @@ func (p program) tool(ctx context.Context, args []string) int {
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	run, ok := p.tools(ctx)[args[0]]
+	run, ok := toolCommands(ctx)[args[0]]
 	if !ok {
 		fmt.Fprintf(p.stderr, "1bit tool: there is no tool %q\n%s", args[0], toolUsage)
 		return 2
 	}
 	return run(args[1:], p.stdout, p.stderr)
-}
-
-func (p program) report(command string, err error) int {
-	if err != nil {
-		return p.fail(command, err)
-	}
-	return 0
 }
 
 // flags reads `-x VALUE` pairs into the given strings.
@@ -98,21 +84,30 @@ func count(option, text string) (int, error) {
 	return n, nil
 }
 
-// memory prints how fast the machine reads memory that no cache holds: the best of five passes over 1 GiB.
-func memory(args []string, stdout io.Writer) error {
-	var t string
-	if err := flags(args, map[string]*string{"-t": &t}); err != nil {
-		return err
+const memoryUsage = `usage: 1bit tool memory [-t THREADS]
+
+Prints how fast the machine reads memory that no cache holds, in GB/s: the best
+of five passes over 1 GiB.
+
+  -t THREADS  readers (1)
+`
+
+// runToolMemory is `1bit tool memory`.
+func runToolMemory(args []string, stdout, stderr io.Writer) int {
+	o := newOptions("tool memory", memoryUsage, stdout, stderr)
+	threads := o.whole("t", 1, 1, maxThreads)
+	if status, done := o.parse(args, 0, 0); done {
+		return status
 	}
-	threads, err := count("-t", t)
-	if err != nil {
-		return err
-	}
+	return o.finish(memory(*threads, stdout))
+}
+
+func memory(threads int, stdout io.Writer) error {
 	kernels, err := tensor.For(tensor.Detect())
 	if err != nil {
 		return err
 	}
-	team := tensor.NewTeam(max(threads, 1))
+	team := tensor.NewTeam(threads)
 	defer team.Close()
 	arena := tensor.NewArena()
 	defer arena.Close()
@@ -126,65 +121,97 @@ func memory(args []string, stdout io.Writer) error {
 		kernels.ReadSum(team, buffer)
 		best = min(best, time.Since(begin))
 	}
-	fmt.Fprintf(stdout, "%.2f GB/s with %d threads\n", float64(len(buffer))/best.Seconds()/1e9, max(threads, 1))
+	fmt.Fprintf(stdout, "%.2f GB/s with %d threads\n", float64(len(buffer))/best.Seconds()/1e9, threads)
 	return nil
 }
 
-// perplexity prints a model's perplexity on a text, cut as llama-perplexity cuts it.
-func perplexity(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	var file, text, window, t string
-	if err := flags(args, map[string]*string{"-m": &file, "-f": &text, "-c": &window, "-t": &t}); err != nil {
-		return err
+const perplexityUsage = `usage: 1bit tool perplexity -m MODEL -f TEXT [-c TOKENS] [-t THREADS]
+
+Prints a model's perplexity on a text, which is cut as llama-perplexity cuts it.
+
+  -m MODEL    a GGUF file that the built-in engine runs
+  -f TEXT     a file, at most 64 MiB
+  -c TOKENS   of a window (512)
+  -t THREADS  workers (what suits the machine)
+`
+
+// measurement is what is asked of `1bit tool perplexity`.
+type measurement struct {
+	file, text      string
+	window, threads int
+}
+
+// runToolPerplexity returns `1bit tool perplexity`, which ends with ctx.
+func runToolPerplexity(ctx context.Context) command {
+	return func(args []string, stdout, stderr io.Writer) int {
+		o := newOptions("tool perplexity", perplexityUsage, stdout, stderr)
+		var m measurement
+		o.set.StringVar(&m.file, "m", "", "")
+		o.set.StringVar(&m.text, "f", "", "")
+		window, threads := o.whole("c", 512, 2, 1<<24), o.whole("t", 0, 1, maxThreads)
+		if status, done := o.parse(args, 0, 0); done {
+			return status
+		}
+		if m.file == "" || m.text == "" {
+			return o.wrong("-m MODEL and -f TEXT are needed")
+		}
+		m.window, m.threads = *window, *threads
+		return o.finish(m.run(ctx, o))
 	}
-	if file == "" || text == "" {
-		return errors.New("-m FILE and -f TEXT are needed")
-	}
-	n, err := count("-c", window)
+}
+
+// run prints the perplexity.
+func (p measurement) run(ctx context.Context, o *options) error {
+	text, err := readText(p.text)
 	if err != nil {
 		return err
 	}
-	threads, err := count("-t", t)
+	f, err := gguf.Open(p.file)
 	if err != nil {
-		return err
-	}
-	if n == 0 {
-		n = 512
-	}
-	b, err := os.ReadFile(text)
-	if err != nil {
-		return err
-	}
-	f, err := gguf.Open(file)
-	if err != nil {
-		return fmt.Errorf("opening %q: %w", file, err)
+		return fmt.Errorf("opening %q: %w", p.file, err)
 	}
 	defer func() { _ = f.Close() }()
 	vocabulary, err := tokenizer.New(f)
 	if err != nil {
-		return fmt.Errorf("reading the vocabulary of %q: %w", file, err)
+		return fmt.Errorf("reading the vocabulary of %q: %w", p.file, err)
 	}
 	level, err := tensor.LevelFromEnv()
 	if err != nil {
 		return err
 	}
-	m, err := model.Load(f, model.Config{Context: max(n, 512), Threads: threads, BatchThreads: threads, Level: level})
+	m, err := model.Load(f, model.Config{Context: max(p.window, 512), Threads: p.threads, BatchThreads: p.threads, Level: level})
 	if err != nil {
-		return fmt.Errorf("loading %q: %w", file, err)
+		return fmt.Errorf("loading %q: %w", p.file, err)
 	}
 	defer m.Close()
-	cfg := model.PerplexityConfig{Window: n, BOS: -1, Progress: func(done, total int, p float64) {
-		fmt.Fprintf(stderr, "[%d/%d] %.4f\n", done, total, p)
+	cfg := model.PerplexityConfig{Window: p.window, BOS: -1, Progress: func(done, total int, value float64) {
+		o.log("[%d/%d] %.4f", done, total, value)
 	}}
 	if bos, ok := vocabulary.BOS(); ok && vocabulary.AddsBOS() {
 		cfg.BOS = bos
 	}
-	ids := vocabulary.Encode(string(b), tokenizer.Options{AddSpecial: true})
+	ids := vocabulary.Encode(text, tokenizer.Options{AddSpecial: true})
 	value, err := m.Perplexity(ctx, ids, cfg)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "PPL = %.4f (%d tokens, windows of %d, level %s)\n", value, len(ids), n, level)
+	fmt.Fprintf(o.out, "PPL = %.4f (%d tokens, windows of %d, level %s)\n", value, len(ids), p.window, level)
 	return nil
+}
+
+// readText reads a file of a size that is sensible for a text.
+func readText(path string) (string, error) {
+	const most = 64 << 20
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && len(b) > most {
+		err = fmt.Errorf("%q is larger than %d MiB", path, most>>20)
+	}
+	return string(b), err
 }
 
 // levels names what the machine's processor can run, best first.

@@ -2,92 +2,17 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
-	"fmt"
 	"io"
-	"os"
-	"os/exec"
 
-	"onebit/appliance/doctor"
 	"onebit/engine/conversion"
 )
 
 // command is a sub-command with its own options.
 type command = func(args []string, stdout, stderr io.Writer) int
 
-// toolCommands are the commands of `1bit tool` that make model files.
-func toolCommands() map[string]command {
-	return map[string]command{"mtp-draft-vocab": runToolMTPDraftVocab, "hadamard": runToolHadamard}
-}
-
 // modelCommands are the commands of `1bit model` that make model files.
 func modelCommands() map[string]command {
 	return map[string]command{"import": runModelImport, "convert": runModelConvert, "quantize": runModelQuantize}
-}
-
-// options parses the command line of one command.
-type options struct {
-	name   string // as it is typed
-	usage  string
-	set    *flag.FlagSet
-	out    io.Writer
-	errs   io.Writer
-	values []string // what belongs to no option
-}
-
-func newOptions(name, usage string, stdout, stderr io.Writer) *options {
-	set := flag.NewFlagSet(name, flag.ContinueOnError)
-	set.SetOutput(io.Discard)
-	return &options{name: name, usage: usage, set: set, out: stdout, errs: stderr}
-}
-
-// parse reads the arguments; options and other values may be mixed. done says that the command ends with status.
-func (o *options) parse(args []string, least, most int) (status int, done bool) {
-	for {
-		err := o.set.Parse(args)
-		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprint(o.out, o.usage)
-			return 0, true
-		}
-		if err != nil {
-			return o.wrong("%v", err), true
-		}
-		if args = o.set.Args(); len(args) == 0 {
-			break
-		}
-		o.values, args = append(o.values, args[0]), args[1:]
-	}
-	if len(o.values) > most {
-		return o.wrong("unexpected %q", o.values[most]), true
-	}
-	if len(o.values) < least {
-		return o.wrong("too few arguments"), true
-	}
-	return 0, false
-}
-
-// wrong says what is the matter with the command line.
-func (o *options) wrong(format string, args ...any) int {
-	fmt.Fprintf(o.errs, "1bit %s: %s\n%s", o.name, fmt.Sprintf(format, args...), o.usage)
-	return 2
-}
-
-// finish turns the outcome into an exit status.
-func (o *options) finish(err error) int {
-	if err != nil {
-		fmt.Fprintf(o.errs, "1bit %s: %v\n", o.name, err)
-		return 1
-	}
-	return 0
-}
-
-// log prints what a command says about its work.
-func (o *options) log(format string, args ...any) { fmt.Fprintf(o.errs, format+"\n", args...) }
-
-// tools is the world in which llama.cpp's programs run.
-func (o *options) tools() conversion.Tools {
-	return conversion.Tools{Getenv: os.Getenv, LookPath: exec.LookPath, Space: doctor.Space, Output: o.errs, Log: o.log}
 }
 
 const draftUsage = `usage: 1bit tool mtp-draft-vocab --mtp HEAD --target MODEL --ids LIST --out FILE
@@ -151,15 +76,12 @@ func runToolHadamard(args []string, stdout, stderr io.Writer) int {
 	in := o.set.String("in", "", "")
 	out := o.set.String("out", "", "")
 	imatrix := o.set.String("imatrix", "", "")
-	threads := o.set.Int("threads", 0, "")
+	threads := o.whole("threads", 0, 0, maxThreads)
 	if status, done := o.parse(args, 0, 0); done {
 		return status
 	}
 	if *in == "" || *out == "" {
 		return o.wrong("--in and --out are needed")
-	}
-	if *threads < 0 || *threads > 1024 {
-		return o.wrong("--threads %d is not 0 to 1024", *threads)
 	}
 	return o.finish(conversion.Hadamard{In: *in, Out: *out, Imatrix: *imatrix, Workers: *threads, Log: o.log}.Write())
 }
@@ -237,7 +159,7 @@ func runModelQuantize(args []string, stdout, stderr io.Writer) int {
 	o := newOptions("model quantize", quantizeUsage, stdout, stderr)
 	program := o.set.String("llama-quantize", "", "")
 	imatrix := o.set.String("imatrix", "", "")
-	threads := o.set.Int("threads", 0, "")
+	threads := o.whole("threads", 0, 0, maxThreads)
 	again := o.set.Bool("allow-requantize", false, "")
 	if status, done := o.parse(args, 3, 3); done {
 		return status

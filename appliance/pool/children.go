@@ -46,7 +46,7 @@ func (s *Starter) Start(ctx context.Context, spec ModelSpec) (Instance, error) {
 	c := &Children{Plan: plan, done: make(chan struct{})}
 	for _, one := range plan.Children() {
 		child, err := backend.NewChild(backend.ChildConfig{
-			Name: one.Label(), Slots: one.Slots, Command: one.Command, Ready: one.Ready, Mute: one.Mute(),
+			Name: one.Label(), Slots: one.Slots, Command: one.Command, Ready: one.Ready, Proof: one.Proof(), Parts: one.Parts(),
 			Stdout: s.Stdout, Stderr: s.Stderr, Log: s.Log.With("model", spec.Name), Limits: s.Limits,
 		})
 		if err != nil {

@@ -211,8 +211,9 @@ func dumpChild(s *strings.Builder, c backend.ChildSpec) {
 	if c.OpenThink {
 		s.WriteString(", opens think")
 	}
-	if c.Mute() {
-		s.WriteString("; not asked for a token")
+	s.WriteString("; proof " + map[backend.Proof]string{backend.Token: "a token", backend.Vector: "an embedding", backend.Score: "a score", backend.Word: "its word"}[c.Proof()])
+	if c.Parts() {
+		s.WriteString("; whole answers from streams")
 	}
 	s.WriteString("\n")
 }

@@ -22,7 +22,8 @@ type ChildConfig struct {
 	Slots   int                    // how many generations the child runs at the same time; at least 1
 	Command func(port int) Command // the command line that serves on this loopback port
 	Ready   string                 // the path that answers 200 once the child serves; default /health
-	Mute    bool                   // it generates no text, or not in this dialect: being ready is taken at its word
+	Proof   Proof                  // what shows, beside its word, that it serves
+	Parts   bool                   // unstreamed chats are asked for as streams: see RemoteConfig.Assemble
 	Stdout  io.Writer              // where the child writes; nil discards
 	Stderr  io.Writer
 	Log     *slog.Logger
@@ -92,7 +93,7 @@ type system struct {
 	port    func() (int, error)
 	owns    func(pid, port int) bool
 	taken   func(port int) bool
-	connect func(name string, port, slots int) (*Remote, error)
+	connect func(port int) (*Remote, error)
 }
 
 // errPortTaken says that somebody else got the child's port.
@@ -119,9 +120,12 @@ func NewChild(cfg ChildConfig) (*Child, error) {
 		port:   freePort,
 		owns:   ownsPort,
 		taken:  answered,
-		connect: func(name string, port, slots int) (*Remote, error) {
+		connect: func(port int) (*Remote, error) {
 			dialer := &net.Dialer{Timeout: time.Second}
-			return NewRemote(RemoteConfig{Name: name, URL: "http://127.0.0.1:" + strconv.Itoa(port), Slots: slots, Dial: dialer.DialContext})
+			return NewRemote(RemoteConfig{
+				Name: cfg.Name, URL: "http://127.0.0.1:" + strconv.Itoa(port), Slots: cfg.Slots,
+				Dial: dialer.DialContext, Assemble: cfg.Parts,
+			})
 		},
 	}}
 	c.now.Store(&moment{state: engine.Loading, reason: "the model is loading", over: make(chan struct{})})
@@ -215,7 +219,7 @@ func (c *Child) process(ctx context.Context, generation int) (*moment, error) {
 		close(ended)
 	}()
 	defer c.end(p, ended)
-	remote, err := c.os.connect(c.cfg.Name, port, c.cfg.Slots)
+	remote, err := c.os.connect(port)
 	if err != nil {
 		return nil, err
 	}
@@ -257,7 +261,7 @@ func (c *Child) end(p process, ended <-chan struct{}) {
 	<-ended
 }
 
-// await waits until the process serves: it answers on its ready path, the port is its own, and it can decode a token.
+// await waits until the process serves: it answers on its ready path, the port is its own, and it gives its proof.
 func (c *Child) await(alive context.Context, remote *Remote, pid, port int) (engine.Info, error) {
 	limit := &engine.TimeoutError{Timer: "starting a backend", Limit: c.cfg.Limits.Start}
 	ctx, cancel := context.WithTimeoutCause(alive, limit.Limit, limit)
@@ -280,30 +284,14 @@ func (c *Child) await(alive context.Context, remote *Remote, pid, port int) (eng
 	if !c.os.owns(pid, port) {
 		return engine.Info{}, errPortTaken
 	}
-	if !c.cfg.Mute {
-		if err := decodes(ctx, remote); err != nil {
-			return engine.Info{}, err
-		}
+	if err := c.cfg.Proof.ask(ctx, remote); err != nil {
+		return engine.Info{}, err
 	}
 	info, err := remote.Info(ctx)
 	if err != nil {
 		c.cfg.Log.Debug(c.says("says nothing about its model"), "why", err)
 	}
 	return info, nil
-}
-
-// decodes lets the model generate one token: a server whose memory did not suffice may be healthy by its own account
-// and fail each request. One that does not know the route, or refuses the prompt, is taken at its word.
-func decodes(ctx context.Context, remote *Remote) error {
-	probe := &engine.Request{Kind: engine.Completion, ID: "readiness", Raw: []byte(`{"prompt":"1","max_tokens":1,"temperature":0}`)}
-	_, err := remote.Generate(ctx, probe, func(engine.Chunk) error { return nil })
-	if refused, ok := errors.AsType[*engine.StatusError](err); ok && (refused.Status < 500 || refused.Status == http.StatusNotImplemented) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("it says that it is healthy, but it cannot generate: %w", err)
-	}
-	return nil
 }
 
 // Name returns the device.

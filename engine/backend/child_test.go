@@ -3,6 +3,7 @@ package backend_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -63,6 +64,7 @@ type world struct {
 	deaf    bool
 	owns    bool
 	taken   bool
+	proof   backend.Proof
 }
 
 func (w *world) launch(backend.Command) (backend.Process, error) {
@@ -102,7 +104,7 @@ func (w *world) set(change func(*world)) {
 func child(t *testing.T, w *world) (*backend.Child, <-chan error, context.CancelFunc) {
 	t.Helper()
 	c, err := backend.NewChild(backend.ChildConfig{
-		Name: "cpu", Slots: 1, Log: slog.New(slog.DiscardHandler),
+		Name: "cpu", Slots: 1, Log: slog.New(slog.DiscardHandler), Proof: w.proof,
 		Command: func(int) backend.Command { return backend.Command{} },
 	})
 	if err != nil {
@@ -291,11 +293,18 @@ func TestChildDoesNotStart(t *testing.T) {
 			w.WriteHeader(http.StatusInternalServerError)
 		}
 	})
+	says := func(answer string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, answer) })
+	}
 	for _, c := range []struct {
 		name  string
 		world *world
 		want  string
 	}{
+		{"it is healthy and makes no embedding", &world{owns: true, proof: backend.Vector, handler: broken}, "it cannot make an embedding: the backend answered 500"},
+		{"its embeddings are none", &world{owns: true, proof: backend.Vector, handler: says(`{"data":[]}`)}, "it cannot make an embedding: the backend sent something"},
+		{"it is healthy and ranks nothing", &world{owns: true, proof: backend.Score, handler: broken}, "it cannot rank a text: the backend answered 500"},
+		{"its scores are none", &world{owns: true, proof: backend.Score, handler: says(`{"results":null}`)}, "it cannot rank a text: the backend sent something"},
 		{"it exits", &world{dead: true}, "the cpu backend did not become ready: it ended: exit status 1"},
 		{"it never gets healthy", &world{handler: http.NotFoundHandler()}, "the limit of 10m0s for starting a backend has passed"},
 		{"it is healthy and cannot decode", &world{owns: true, handler: broken}, "it says that it is healthy, but it cannot generate: the backend answered 500"},
@@ -422,13 +431,15 @@ func TestChildReadyPath(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		ready string
-		mute  bool
+		proof backend.Proof
 		asked []string // the paths, in order, without those of the list of models afterwards
 	}{
-		{"as usual", "", false, []string{"/health", "/v1/completions"}},
-		{"mute", "", true, []string{"/health"}},
-		{"another path", "/v1/models", true, []string{"/v1/models"}},
-		{"another path and a token", "/v1/models", false, []string{"/v1/models", "/v1/completions"}},
+		{"as usual", "", backend.Token, []string{"/health", "/v1/completions"}},
+		{"taken at its word", "", backend.Word, []string{"/health"}},
+		{"another path", "/v1/models", backend.Word, []string{"/v1/models"}},
+		{"another path and a token", "/v1/models", backend.Token, []string{"/v1/models", "/v1/completions"}},
+		{"for embeddings", "", backend.Vector, []string{"/health", "/v1/embeddings"}},
+		{"for ranking", "", backend.Score, []string{"/health", "/v1/rerank"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -442,7 +453,7 @@ func TestChildReadyPath(t *testing.T) {
 					standin.ServeHTTP(out, r)
 				})}
 				b, err := backend.NewChild(backend.ChildConfig{
-					Name: "ds4", Slots: 1, Log: slog.New(slog.DiscardHandler), Ready: c.ready, Mute: c.mute,
+					Name: "ds4", Slots: 1, Log: slog.New(slog.DiscardHandler), Ready: c.ready, Proof: c.proof,
 					Command: func(int) backend.Command { return backend.Command{} },
 				})
 				if err != nil {

@@ -21,7 +21,7 @@ func Fake(c *Child, w World) {
 		port:    func() (int, error) { port++; return port, nil },
 		owns:    w.Owns,
 		taken:   w.Taken,
-		connect: func(_ string, port, _ int) (*Remote, error) { return w.Connect(port) },
+		connect: w.Connect,
 	}
 }
 

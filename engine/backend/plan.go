@@ -81,10 +81,28 @@ func (s ChildSpec) Label() string {
 	return string(s.Device) + " " + string(s.Role)
 }
 
-// Mute reports whether the child cannot be asked for a token to see whether it works.
-func (s ChildSpec) Mute() bool {
-	llama := s.Device == engine.CPU || slices.Contains(llamaDevices, s.Device)
-	return s.Role != recipe.Chat || !llama
+// llama reports whether the child is a llama-server, or our own program, which is one in all that matters here.
+func (s ChildSpec) llama() bool {
+	return s.Device == engine.CPU || slices.Contains(llamaDevices, s.Device)
+}
+
+// Proof is what the child can be asked for to see whether it works.
+func (s ChildSpec) Proof() Proof {
+	switch {
+	case !s.llama():
+		return Word
+	case s.Role == recipe.Embedding:
+		return Vector
+	case s.Role == recipe.Reranking:
+		return Score
+	}
+	return Token
+}
+
+// Parts reports whether unstreamed chats are put together from streams. Our own program needs no such help. A server
+// told to show thoughts twice streams something else than it answers.
+func (s ChildSpec) Parts() bool {
+	return s.llama() && !s.Builtin && s.Role == recipe.Chat && !slices.ContainsFunc(s.Args, func(a string) bool { return strings.HasSuffix(a, "deepseek-legacy") })
 }
 
 // Plan is what serve will start. It is made before anything is started, and no port is open yet.

@@ -29,6 +29,10 @@ type RemoteConfig struct {
 	URL   string // such as http://127.0.0.1:8080; a final /v1 is dropped
 	Slots int    // how many generations the server runs at the same time, as far as known; at least 1
 
+	// Assemble asks for a stream also where an unstreamed chat is wanted, and puts the answer together: a llama-server
+	// notices within a second that nobody waits for a stream any more, and for an answer in one piece it may not.
+	Assemble bool
+
 	// Dial connects to the server; nil dials TCP with a limit of 5 s.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
@@ -41,6 +45,7 @@ type Remote struct {
 	client *http.Client
 	direct *h1.Client  // for generation on this machine; nil elsewhere
 	path   string      // what comes before /v1 there
+	parts  bool        // unstreamed chats are put together from streams
 	seen   atomic.Bool // the server was ready, and nothing has said otherwise since
 }
 
@@ -67,6 +72,7 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 		name:  cfg.Name,
 		base:  u.Scheme + "://" + u.Host + path,
 		path:  path,
+		parts: cfg.Assemble,
 		slots: cfg.Slots,
 		client: &http.Client{
 			Transport: &http.Transport{
@@ -207,7 +213,11 @@ func routeOf(k engine.Kind) (string, error) {
 
 // Generate sends the request as the client wrote it and emits what comes back. See engine.Backend.
 func (r *Remote) Generate(ctx context.Context, req *engine.Request, emit func(engine.Chunk) error) (engine.Usage, error) {
-	usage, err := r.generate(ctx, req, emit)
+	run := r.generate
+	if r.parts && req.Kind == engine.Chat && !req.Stream && wire.Assembles(req.Raw) {
+		run = r.assemble
+	}
+	usage, err := run(ctx, req, emit)
 	refused, ok := errors.AsType[*engine.StatusError](err)
 	if errors.Is(err, engine.ErrLost) || (ok && refused.Status == http.StatusServiceUnavailable) {
 		r.seen.Store(false)
@@ -232,6 +242,22 @@ func (r *Remote) generate(ctx context.Context, req *engine.Request, emit func(en
 		return whole(ctx, res.body, emit)
 	}
 	return r.stream(ctx, res, req, emit)
+}
+
+// assemble runs an unstreamed chat as a stream and emits what comes together.
+func (r *Remote) assemble(ctx context.Context, req *engine.Request, emit func(engine.Chunk) error) (engine.Usage, error) {
+	asked := *req
+	asked.Stream, asked.IncludeUsage, asked.Raw = true, true, wire.AppendStreamed(make([]byte, 0, len(req.Raw)+64), req.Raw)
+	var whole wire.Assembly
+	usage, err := r.generate(ctx, &asked, func(c engine.Chunk) error { return whole.Add(c.Raw) })
+	if err != nil {
+		return usage, err
+	}
+	raw, err := whole.Append(nil)
+	if err != nil {
+		return usage, err
+	}
+	return usage, emit(engine.Chunk{Raw: raw})
 }
 
 // stream reads a streamed answer.

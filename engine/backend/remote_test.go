@@ -2,6 +2,7 @@ package backend_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -21,9 +22,15 @@ import (
 // remote returns a Remote to a handler in memory.
 func remote(t *testing.T, handler http.Handler) *backend.Remote {
 	t.Helper()
+	return remoteWith(t, handler, false)
+}
+
+// remoteWith returns one that puts unstreamed chats together from streams, if that is wished.
+func remoteWith(t *testing.T, handler http.Handler, assemble bool) *backend.Remote {
+	t.Helper()
 	network := backendtest.NewNetwork()
 	stop := network.Serve(handler)
-	r, err := backend.NewRemote(backend.RemoteConfig{Name: "far", URL: "http://memory/v1/", Slots: 2, Dial: network.Dial})
+	r, err := backend.NewRemote(backend.RemoteConfig{Name: "far", URL: "http://memory/v1/", Slots: 2, Dial: network.Dial, Assemble: assemble})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,6 +69,10 @@ var ways = []struct {
 	{"far", func(t *testing.T, h http.Handler) *backend.Remote {
 		t.Helper()
 		return backend.Far(remote(t, h))
+	}},
+	{"in parts", func(t *testing.T, h http.Handler) *backend.Remote {
+		t.Helper()
+		return remoteWith(t, h, true)
 	}},
 }
 
@@ -268,4 +279,58 @@ func TestRemoteRelay(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestRemoteAssembles holds that an answer put together from a stream is the one that would have come in one piece, and
+// that requests of which that cannot be said go out as they are.
+func TestRemoteAssembles(t *testing.T) {
+	for _, c := range []struct {
+		name, more string
+		kind       engine.Kind
+		streamed   bool
+	}{
+		{"a chat", ``, engine.Chat, true},
+		{"a chat with logprobs", `,"logprobs":true`, engine.Chat, false},
+		{"a completion", ``, engine.Completion, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var asked []string
+				standin := &backendtest.Standin{Model: "m"}
+				handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					b, err := io.ReadAll(r.Body)
+					if err != nil {
+						t.Error(err)
+					}
+					asked = append(asked, string(b))
+					r.Body = io.NopCloser(strings.NewReader(string(b)))
+					standin.ServeHTTP(w, r)
+				})
+				req := &engine.Request{Kind: c.kind, Raw: []byte(`{"messages":[]` + c.more + `}`)}
+				var answers []any
+				var usages []engine.Usage
+				for _, assemble := range []bool{false, true} {
+					usage, err := remoteWith(t, handler, assemble).Generate(t.Context(), req, func(chunk engine.Chunk) error {
+						var v any
+						err := json.Unmarshal(chunk.Raw, &v)
+						answers = append(answers, v)
+						return err
+					})
+					if err != nil {
+						t.Fatal(err)
+					}
+					usages = append(usages, usage)
+				}
+				if len(answers) != 2 || usages[0] != usages[1] {
+					t.Fatalf("%d answers, usages %v", len(answers), usages)
+				}
+				if diff := cmp.Diff(answers[0], answers[1]); diff != "" {
+					t.Errorf("(-in one piece +put together)\n%s", diff)
+				}
+				if got := strings.Contains(asked[1], `"stream":true`); got != c.streamed {
+					t.Errorf("asked for %s", asked[1])
+				}
+			})
+		})
+	}
 }

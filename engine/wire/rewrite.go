@@ -4,12 +4,15 @@ import "strconv"
 
 // AppendModel appends the JSON object raw to dst with quoted, a JSON string, as the value of its member model, which is
 // added at the end where it is missing. Every other byte stays.
-func AppendModel(dst, raw, quoted []byte) []byte {
+func AppendModel(dst, raw, quoted []byte) []byte { return appendMember(dst, raw, "model", quoted) }
+
+// appendMember does for any member what AppendModel does for model. The key needs no escapes.
+func appendMember(dst, raw []byte, key string, value []byte) []byte {
 	m := newMembers(raw)
 	for m.next() {
-		if string(m.key) == "model" {
+		if string(m.key) == key {
 			dst = append(dst, raw[:m.start]...)
-			dst = append(dst, quoted...)
+			dst = append(dst, value...)
 			return append(dst, raw[m.off:]...)
 		}
 	}
@@ -20,8 +23,10 @@ func AppendModel(dst, raw, quoted []byte) []byte {
 	if !m.first {
 		dst = append(dst, ',')
 	}
-	dst = append(dst, `"model":`...)
-	dst = append(dst, quoted...)
+	dst = append(dst, '"')
+	dst = append(dst, key...)
+	dst = append(dst, `":`...)
+	dst = append(dst, value...)
 	return append(dst, raw[m.at:]...)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"hash"
@@ -21,6 +22,17 @@ type BackupOptions struct {
 	IncludeCA  bool              // also the local authority's private keys
 	Files      map[string][]byte // further small files, such as the configuration, by plain name
 }
+
+// String, GoString and MarshalJSON keep the passphrase out of logs.
+func (o BackupOptions) String() string {
+	return fmt.Sprintf("backup with passphrase %t, %d recipients, CA %t, %d files", o.Passphrase != "", len(o.Recipients), o.IncludeCA, len(o.Files))
+}
+
+// GoString is String.
+func (o BackupOptions) GoString() string { return o.String() }
+
+// MarshalJSON is String as JSON.
+func (o BackupOptions) MarshalJSON() ([]byte, error) { return json.Marshal(o.String()) }
 
 func (o BackupOptions) lock(work int) archive.Lock {
 	return archive.Lock{Passphrase: o.Passphrase, Recipients: o.Recipients, Work: work}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -225,12 +227,16 @@ func TestSchedule(t *testing.T) {
 	f.must(os.WriteFile(filepath.Join(drive, "holiday.jpg"), nil, 0o600))
 	plan := &store.Schedule{Folder: drive, Every: 24 * time.Hour, Keep: 2, Options: store.BackupOptions{Passphrase: passphrase}}
 	f.must(f.ScheduleBackup(plan))
+	f.must(os.WriteFile(filepath.Join(drive, ".partial-1bit-20270101T000000.000Z.backup"), nil, 0o600))
 	for range 4 {
 		store.Tend(ctx, f.Store)
 		store.Tend(ctx, f.Store)
 		f.clock.add(24 * time.Hour)
 	}
-	names, err := filepath.Glob(filepath.Join(drive, "*"))
+	names, err := filepath.Glob(filepath.Join(drive, ".*"))
+	f.must(err)
+	same(t, len(names), 0) // what a crash had left is gone
+	names, err = filepath.Glob(filepath.Join(drive, "*"))
 	f.must(err)
 	last := f.clock.Now().Add(-24 * time.Hour)
 	stamp := func(at time.Time) string {
@@ -271,5 +277,18 @@ func TestSchedule(t *testing.T) {
 		if err := f.ScheduleBackup(bad); !errors.Is(err, store.ErrInvalid) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+func TestPassphrasesAreNotPrinted(t *testing.T) {
+	o := store.BackupOptions{Passphrase: "canary-phrase"}
+	r := store.RestoreOptions{Passphrase: "canary-phrase", Identities: []string{"canary-identity"}}
+	var b bytes.Buffer
+	log := slog.New(slog.NewJSONHandler(&b, nil))
+	log.Info("x", "o", o, "r", r, "s", store.Schedule{Options: o}, "p", &store.Schedule{Options: o})
+	fmt.Fprintf(&b, "%v %+v %#v %s %v %+v %#v %v %+v", o, o, o, o, r, r, r, store.Schedule{Options: o}, store.Config{Schedule: &store.Schedule{Options: o}})
+	fmt.Fprintf(&b, "%+v %#v", store.Schedule{Options: o}, store.Schedule{Options: o})
+	if strings.Contains(b.String(), "canary") {
+		t.Error(b.String())
 	}
 }

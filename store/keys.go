@@ -68,12 +68,14 @@ func scanKey(r scanner, more ...any) (k Key, err error) {
 		return k, err
 	}
 	k.Created, k.Expires, k.Revoked, k.LastUsed = moment(created), moment(expires), moment(revoked), moment(used)
-	for text, list := range map[*string]*[]string{&models: &k.Models, &endpoints: &k.Endpoints, &collections: &k.Collections} {
-		if *list, err = words(*text); err != nil {
-			return k, err
-		}
+	if k.Models, err = words(models); err != nil {
+		return k, err
 	}
-	return k, nil
+	if k.Endpoints, err = words(endpoints); err != nil {
+		return k, err
+	}
+	k.Collections, err = words(collections)
+	return k, err
 }
 
 // listed and words turn a list into text and back.

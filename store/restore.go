@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,17 @@ type RestoreOptions struct {
 	Identities []string // "AGE-SECRET-KEY-1..."
 	Replace    bool     // set a database that is there aside instead of refusing
 }
+
+// String, GoString and MarshalJSON keep passphrase and identities out of logs.
+func (o RestoreOptions) String() string {
+	return fmt.Sprintf("restore with passphrase %t, %d identities, replace %t", o.Passphrase != "", len(o.Identities), o.Replace)
+}
+
+// GoString is String.
+func (o RestoreOptions) GoString() string { return o.String() }
+
+// MarshalJSON is String as JSON.
+func (o RestoreOptions) MarshalJSON() ([]byte, error) { return json.Marshal(o.String()) }
 
 // Restored is what a backup held beside the database.
 type Restored struct {

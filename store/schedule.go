@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -138,6 +139,9 @@ func (s *Store) runSchedule(ctx context.Context, plan *Schedule, st *BackupStatu
 	if err != nil {
 		return err
 	}
+	if err := clearPartial(root); err != nil {
+		return err
+	}
 	now := s.now()
 	if len(have) == 0 || now.Sub(have[0].time) >= plan.Every {
 		name := backupPrefix + now.UTC().Format(stampLayout) + backupSuffix
@@ -151,6 +155,15 @@ func (s *Store) runSchedule(ctx context.Context, plan *Schedule, st *BackupStatu
 		if i >= plan.Keep {
 			err = errors.Join(err, root.Remove(old.name))
 		}
+	}
+	return err
+}
+
+// clearPartial removes what a backup left behind whose drive was pulled out or whose power went.
+func clearPartial(root *os.Root) error {
+	left, err := fs.Glob(root.FS(), temporary+backupPrefix+"*"+backupSuffix)
+	for _, name := range left {
+		err = errors.Join(err, root.Remove(name))
 	}
 	return err
 }

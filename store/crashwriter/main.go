@@ -47,12 +47,12 @@ func (w *writer) say(format string, args ...any) {
 	fmt.Printf(format+"\n", args...)
 }
 
-func run(ctx context.Context, dir string, checkOnly bool) error {
+func run(ctx context.Context, dir string, checkOnly bool) (err error) {
 	s, err := store.Open(ctx, store.Config{Dir: dir})
 	if err != nil {
 		return err
 	}
-	defer s.Close()
+	defer func() { err = errors.Join(err, s.Close()) }()
 	if d := s.Degraded(); d != nil {
 		return fmt.Errorf("degraded: %s", d.Reason)
 	}

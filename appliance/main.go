@@ -23,6 +23,10 @@ const usage = `usage: 1bit COMMAND [options]
   appliance run a box: many models, people, keys, HTTPS
   engine    run the built-in engine alone
   config    check or show the configuration of a box
+  claim     make a new box yours
+  key       make, list and revoke the keys of the box on this machine
+  person    invite, list and remove its people
+  admin     let an admin who is locked out back in
   trust     make this computer trust a box
   doctor    say what of this box is usable, and what to do about the rest
   tool      measure, cut draft heads, rotate weights
@@ -62,6 +66,14 @@ func (p program) run(ctx context.Context, args []string) int {
 		return p.appliance(ctx, rest)
 	case "config":
 		return p.config(rest)
+	case "claim":
+		return p.claim(ctx, rest)
+	case "key":
+		return p.key(ctx, rest)
+	case "person":
+		return p.person(ctx, rest)
+	case "admin":
+		return p.admin(ctx, rest)
 	case "trust":
 		return p.trust(ctx, rest)
 	case "doctor":

@@ -5,6 +5,9 @@ package engine
 
 import "context"
 
+// BuiltinSlots is how many requests the built-in engine answers at the same time, at most.
+const BuiltinSlots = 256
+
 // Kind says which operation a Request asks for.
 type Kind int
 

@@ -200,6 +200,8 @@ func (p *planner) asks(o Options, d engine.Device) string {
 		text += " with --prefill-device hrx"
 	case o.Lean:
 		text += " with --lean"
+	case o.role() != recipe.Chat:
+		text += " with --" + string(o.Role)
 	}
 	return text
 }

@@ -2,7 +2,9 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -181,6 +183,21 @@ func NewPlan(ctx context.Context, m *Machine, o Options) (*Plan, error) {
 	return p.plan, nil
 }
 
+// readSmall reads a file of at most 1 MiB.
+func readSmall(path string) ([]byte, error) {
+	const most = 1 << 20
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && len(b) > most {
+		err = errors.New("it is larger than 1 MiB")
+	}
+	return b, err
+}
+
 // recipes returns the recipes that hold.
 func recipes(o Options) (*recipe.Set, error) {
 	switch {
@@ -189,7 +206,7 @@ func recipes(o Options) (*recipe.Set, error) {
 	case o.Recipes == "":
 		return recipe.Builtin()
 	}
-	b, err := os.ReadFile(o.Recipes)
+	b, err := readSmall(o.Recipes)
 	if err != nil {
 		return nil, fmt.Errorf("--recipes %s: %w", o.Recipes, reason(err))
 	}

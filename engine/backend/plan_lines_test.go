@@ -98,6 +98,7 @@ func TestPlanRecipes(t *testing.T) {
 		{name: "known-bad reranker beside", box: strix, options: options{Model: plain, Device: engine.Vulkan, Rerank: "DIR/m/jina.gguf"}},
 		{name: "many slots on vulkan", box: strix, options: options{Model: plain, Device: engine.Vulkan, Parallel: 16}},
 		{name: "no recipes file", box: strix, options: options{Model: plain, Recipes: "DIR/m/gone.json"}},
+		{name: "no recipes without end", box: strix, options: options{Model: plain, Recipes: "/dev/zero"}},
 		{name: "no recipes in it", box: strix, options: options{Model: plain, Recipes: "DIR/m/bad.json"}},
 		{name: "no recipes and none", box: strix, options: options{Model: plain, Recipes: "DIR/m/long.json", NoRecipes: true}},
 	})
@@ -252,6 +253,8 @@ func TestPlanRefusals(t *testing.T) {
 		planCase{name: "no folder of gguf files", box: strix, options: options{Model: "DIR/m/folder"}},
 		planCase{name: "no folder of safetensors", box: strix, options: options{Model: "DIR/m/hf"}},
 		planCase{name: "no text file", box: strix, options: options{Model: "DIR/m/notes.txt"}},
+		planCase{name: "no device file", box: strix, options: options{Model: "/dev/null"}},
+		planCase{name: "no cpu slots without end", box: strix, options: options{Model: plain, Device: engine.CPU, Parallel: 257}},
 		planCase{name: "no missing file", box: strix, options: options{Model: "DIR/m/gone.gguf"}},
 		planCase{name: "no unknown device", box: strix, options: options{Model: plain, Device: "warp"}},
 		planCase{name: "no laya here", box: strix, options: options{Model: plain, Laya: true}},

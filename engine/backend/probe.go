@@ -55,6 +55,9 @@ func Probe(path string, wish engine.Device) (Model, error) {
 	if info.IsDir() {
 		return probeDirectory(path)
 	}
+	if !info.Mode().IsRegular() { // opening a pipe would wait for its other end
+		return Model{}, fmt.Errorf("the model %q is not a regular file", path)
+	}
 	magic, err := first4(path)
 	switch {
 	case err != nil:

@@ -53,6 +53,9 @@ func (p *planner) checkDevice(d engine.Device) error {
 		}
 		return fmt.Errorf("%s is not available on %s; take --device %s, or leave it out", l.name, where, on)
 	}
+	if p.builtin() && p.o.Parallel > engine.BuiltinSlots {
+		return fmt.Errorf("--parallel %d: the built-in engine on --device cpu has at most %d slots; take fewer, or give --llama-server PATH", p.o.Parallel, engine.BuiltinSlots)
+	}
 	if p.o.FlashAttn != "" && p.o.Lean {
 		return errors.New("--flash-attn is not available with --lean on --device vulkan; leave one of them out")
 	}

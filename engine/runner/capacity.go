@@ -3,12 +3,13 @@ package runner
 import (
 	"math"
 
+	"onebit/engine"
 	"onebit/engine/gguf"
 )
 
 // Bounds and steps of slots and contexts.
 const (
-	maxSlots      = 256
+	maxSlots      = engine.BuiltinSlots
 	defaultSlots  = 4
 	contextStep   = 256 // contexts are rounded up to multiples of it, as llama-server does
 	contextLeast  = 512 // the smallest context that is chosen for want of memory

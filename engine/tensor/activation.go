@@ -95,7 +95,7 @@ func (k *Kernels) ActivationBytes(t Type, tokens, cols int) int {
 	if t.isFloat() {
 		return 0
 	}
-	return tokens * k.parts * cols / 32 * actWords * 4
+	return k.packedBytes(tokens*k.parts, cols)
 }
 
 // PackActivations quantises the tokens of one tile of the plan and interleaves
@@ -111,13 +111,17 @@ func (k *Kernels) PackActivations(dst []byte, x []float32, stride, tokens, cols,
 func (k *Kernels) PackColumns(dst []byte, x []float32, stride, tokens, cols, index, from, to int) {
 	t := k.tile(tokens, index)
 	perColumns := t.n * actWords * 4 // bytes of 32 columns
-	dst = dst[t.from*(cols/32)*actWords*4:][from/32*perColumns : to/32*perColumns]
+	whole := dst[k.packedBytes(t.from, cols):]
+	dst = whole[from/32*perColumns : to/32*perColumns]
 	x = x[t.from/k.parts*stride+from:][:(t.n/k.parts-1)*stride+to-from]
 	if k.parts == 2 {
 		k.packSplit(dst, x, stride, to-from, t.n)
-		return
+	} else {
+		k.quant.activation(dst, x, stride, to-from, t.n)
 	}
-	k.quant.activation(dst, x, stride, to-from, t.n)
+	if k.quant.wide != nil && t.n == wideTokens {
+		k.addWide(whole, cols, from, to)
+	}
 }
 
 // quantizeActivation is the reference: it quantises one token as token t of a

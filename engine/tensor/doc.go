@@ -56,6 +56,10 @@
 // once a block, not once a group. Q5_1 and Q5_K have no offset of their own:
 // there the kernel takes out 16 and adds 16 times the scale to the minimum.
 //
+// At AVX2 a full tile has a second form beside, with signs and sizes apart, which the kernel of Q8_0 for many tokens
+// reads: see wide.go. It multiplies 32 pairs of bytes by one instruction, where the kernels of single tiles
+// need two, one for each half of a weight. Both compute the same bits.
+//
 // Split makes kernels that quantise a token in two parts, see there.
 //
 // # Order of accumulation

@@ -17,7 +17,7 @@ type Kernels struct {
 	ops   opsTable   // element-wise operations
 
 	parts   int        // into which activations are quantised: 1, or 2 after Split
-	scratch *sync.Pool // of *scratch, when there are two parts
+	scratch *sync.Pool // of *scratch
 }
 
 // For returns the kernels of a level. The error says that the processor or the
@@ -33,6 +33,8 @@ func For(level Level) (*Kernels, error) {
 		quant: quantTableFor(level),
 		float: floatTableFor(level),
 		ops:   opsTableFor(level),
+
+		scratch: &sync.Pool{New: func() any { return new(scratch) }},
 	}
 	return k, nil
 }

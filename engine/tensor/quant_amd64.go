@@ -13,6 +13,7 @@ func quantTableFor(level Level) quantTable {
 	case AVX2:
 		t.mul = quantKernelsAVX2()
 		t.activation = quantizer{level, quantizeTokensAVX2, quantizeBlocksAVX2}.tile
+		t.wide = &wideTable{q80: mulWideQ80, spread: spreadWide}
 	default:
 		return genericQuantTable(level)
 	}

@@ -202,6 +202,11 @@ func mulQ6Kx8n4(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 //go:noescape
 func mulQ6Kx8n6(w, a *byte, c *float32, nblk, npanel, ldc, ahead int)
 
+// mulWideQ80 is the AVX2 wideKernel of Q8_0.
+//
+//go:noescape
+func mulWideQ80(w, a *byte, c *float32, work *byte, nblk, npanel, ntile, stride, ldc int)
+
 // quantizeTokensAVX2 quantises nblk blocks of four tokens, stride bytes apart, to the words of a tile of n tokens that begin at dst, at level AVX2.
 //
 //go:noescape
@@ -211,6 +216,11 @@ func quantizeTokensAVX2(dst *byte, x *float32, nblk, n, stride int)
 //
 //go:noescape
 func quantizeBlocksAVX2(dst *byte, x *float32, nblk, n int)
+
+// spreadWide writes the wide form of nblk blocks of a packed tile, at level AVX2.
+//
+//go:noescape
+func spreadWide(dst, src *byte, nblk int)
 
 // vendor returns the name of the processor's maker, 12 letters, from CPUID.
 //

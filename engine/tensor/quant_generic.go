@@ -13,6 +13,8 @@ type quantTable struct {
 	mul quantKernels
 	// activation quantises a tile of n tokens, which lie in x stride floats apart.
 	activation func(dst []byte, x []float32, stride, cols, n int)
+	// wide is for many tokens; nil if the level has nothing of the kind.
+	wide *wideTable
 	// ahead is the distance in bytes at which this processor's kernels prefetch.
 	ahead int
 }

@@ -3,7 +3,6 @@ package tensor
 import (
 	"encoding/binary"
 	"math"
-	"sync"
 	"unsafe"
 )
 
@@ -15,7 +14,6 @@ import (
 func (k *Kernels) Split() *Kernels {
 	c := *k
 	c.parts = 2
-	c.scratch = &sync.Pool{New: func() any { return new(scratch) }}
 	return &c
 }
 
@@ -23,6 +21,7 @@ func (k *Kernels) Split() *Kernels {
 type scratch struct {
 	rows []float32
 	one  []byte
+	work []byte
 }
 
 // floats returns n floats of any content.
@@ -72,13 +71,15 @@ func remainder(rest, x []float32, packed []byte) {
 	}
 }
 
-// mulSplit multiplies the panels in w by one tile of n rows and adds each pair of results.
-func (k *Kernels) mulSplit(dst []float32, ldc int, kernel quantKernel, w, a []byte, blocks, panels, n int) {
-	s := k.scratch.Get().(*scratch)
-	defer k.scratch.Put(s)
-	width := panels * k.R
+// rows calls mul, which computes n rows of width values ldc floats apart, and stores them in dst: as they are, or
+// the sums of pairs where activations have two parts.
+func (k *Kernels) rows(s *scratch, dst []float32, ldc, width, n int, mul func(c *float32, ldc int)) {
+	if k.parts == 1 {
+		mul(&dst[0], ldc)
+		return
+	}
 	c := s.floats(n * width)
-	kernel(unsafe.SliceData(w), unsafe.SliceData(a), &c[0], blocks, panels, width*4, k.quant.ahead)
+	mul(&c[0], width)
 	for t := range n / 2 {
 		row := dst[t*ldc:][:width]
 		copy(row, c[2*t*width:][:width])

@@ -41,7 +41,9 @@ func avx2(base string) error {
 			k.write()
 		}
 	}
+	wide(f)
 	quantizers(f, "AVX2", true)
+	spread(f)
 	vendor(f)
 	table(f, "AVX2", 8, tiles2)
 	return f.Write("tensor", base)

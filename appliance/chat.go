@@ -45,6 +45,8 @@ func chatConfig(args []string) (chatOptions, error) {
 			return o, fmt.Errorf("unknown option %s", args[0])
 		case len(args) == 1:
 			return o, fmt.Errorf("%s needs a value", args[0])
+		case args[1] == "":
+			return o, fmt.Errorf("%s: the value is empty", args[0])
 		}
 		*to = args[1]
 	}

@@ -100,6 +100,8 @@ func engineConfig(args []string) (runner.Config, error) {
 			return c, fmt.Errorf("unknown option %s", name)
 		case len(args) == 1:
 			return c, fmt.Errorf("%s needs a value", name)
+		case args[1] == "": // an empty address would be all addresses
+			return c, fmt.Errorf("%s: the value is empty", name)
 		case text != nil:
 			*text = args[1]
 		default:

@@ -58,7 +58,8 @@ func (p program) serveModel(ctx context.Context, cfg config.Config) error {
 	p.tell(a.plan)
 	p.say("loading %s on %s (%s); listening on %s", a.plan.Name, a.plan.Shown(), a.plan.Why, server.URL())
 	if !server.Loopback() && cfg.APIKey == "" {
-		p.say("warning: THERE IS NO KEY: whoever reaches %s can use this model; give --api-key KEY, or --host 127.0.0.1", server.URL())
+		port := server.URL()[strings.LastIndexByte(server.URL(), ':')+1:]
+		p.say("warning: THERE IS NO KEY: whoever reaches this machine at port %s can use this model; give --api-key KEY, or --host 127.0.0.1", port)
 	}
 	defer a.count(p.stderr)
 	return a.run(ctx, server, func() { p.announce(a, server.URL(), time.Since(begin)) })

@@ -206,7 +206,7 @@ func TestServeWarnsWithoutKey(t *testing.T) {
 	} {
 		p := start(t, "standin", c.args...)
 		p.until("ready after")
-		if got := strings.Contains(p.said.String(), "warning: THERE IS NO KEY"); got != c.warn {
+		if got := strings.Contains(p.said.String(), "warning: THERE IS NO KEY: whoever reaches this machine at port "); got != c.warn {
 			t.Errorf("%q: warned %v; it said:\n%s", c.args, got, p.said.String())
 		}
 		p.signal(syscall.SIGTERM)

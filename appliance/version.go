@@ -2,9 +2,20 @@ package main
 
 import "fmt"
 
-// version is `1bit version`. Other programs parse the line. With --levels it prints what the processor can run instead.
+const versionUsage = `usage: 1bit version [--levels]
+
+Prints the version. With --levels it prints what instructions of the built-in
+engine this processor can run, best first.
+`
+
+// version is `1bit version`. Other programs parse the line.
 func (p program) version(args []string) int {
-	if len(args) > 0 && args[0] == "--levels" {
+	o := newOptions("version", versionUsage, p.stdout, p.stderr)
+	instead := o.set.Bool("levels", false, "")
+	if status, done := o.parse(args, 0, 0); done {
+		return status
+	}
+	if *instead {
 		fmt.Fprintln(p.stdout, levels())
 		return 0
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"onebit/engine"
 	"onebit/engine/backend"
@@ -140,8 +141,8 @@ func values(c *Config, o *backend.Options) map[string]func(string) error {
 		"-p":               number(&c.Port, 0, 65535),
 		"-c":               number(&o.Context, 0, 1<<30),
 		"-fa":              text(&o.FlashAttn),
-		"--host":           text(&c.Host),
-		"--alias":          text(&o.Alias),
+		"--host":           address(&c.Host),
+		"--alias":          line(&o.Alias),
 		"--device":         device(&o.Device),
 		"--parallel":       number(&o.Parallel, 0, 1024),
 		"--llama-server":   text(&o.LlamaServer),
@@ -168,7 +169,7 @@ func values(c *Config, o *backend.Options) map[string]func(string) error {
 		"--laya-model":     text(&o.LayaModel),
 		"--route-policy":   text(&o.RoutePolicy),
 		"--recipes":        text(&o.Recipes),
-		"--api-key":        text(&c.APIKey),
+		"--api-key":        line(&c.APIKey),
 		"--media-path":     text(&c.MediaPath),
 
 		"--prefill-min-tokens": number(&o.PrefillMinTokens, 0, 1<<30),
@@ -186,6 +187,26 @@ func text[T ~string](to *T) func(string) error {
 		}
 		*to = T(s)
 		return nil
+	}
+}
+
+// line takes a text without control characters: one that is shown on a line, or sent in a header.
+func line[T ~string](to *T) func(string) error {
+	return func(s string) error {
+		if strings.ContainsFunc(s, unicode.IsControl) {
+			return errors.New("the value has a control character in it")
+		}
+		return text(to)(s)
+	}
+}
+
+// address takes a name or an address, an IPv6 address also in the brackets that it has in URLs.
+func address(to *string) func(string) error {
+	return func(s string) error {
+		if inner, ok := strings.CutPrefix(s, "["); ok && strings.HasSuffix(inner, "]") {
+			s = strings.TrimSuffix(inner, "]")
+		}
+		return text(to)(s)
 	}
 }
 

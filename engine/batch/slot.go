@@ -2,14 +2,13 @@ package batch
 
 import (
 	"slices"
-	"sync"
 	"time"
 
 	"onebit/engine/model"
 )
 
-// slot answers one task at a time in its own session. Only the scheduler
-// touches it.
+// slot answers one task at a time in its own session. Only the scheduler's
+// goroutine touches it.
 type slot struct {
 	id       int
 	session  Session // nil until first used
@@ -106,27 +105,4 @@ func (s *slot) sample(logits []float32, v Vocabulary) Piece {
 		ID: id, Bytes: v.Piece(id, set.Shown[id]),
 		Prob: newProb(s.sampler.LogProbs(before, id, set.TopLogprobs)),
 	}
-}
-
-// sample takes the results of the steps from..to-1 into their slots and picks the
-// tokens that follow, all at once: looking through the logits of a large
-// vocabulary takes as long as a part of a pass.
-func (s *Scheduler) sample(from, to int) {
-	var group sync.WaitGroup
-	var last func() // is left to this goroutine
-	for i := from; i < to; i++ {
-		p, step := &s.plans[i], &s.steps[i]
-		p.slot.advance(len(step.Tokens))
-		if !step.Logits || len(step.Out) == 0 {
-			continue
-		}
-		if last != nil {
-			group.Go(last)
-		}
-		last = func() { p.next = p.slot.sample(step.Out, s.cfg.Vocabulary) }
-	}
-	if last != nil {
-		last()
-	}
-	group.Wait()
 }

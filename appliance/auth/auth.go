@@ -10,6 +10,7 @@ package auth
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -31,6 +32,10 @@ type Config struct {
 	Cost      Cost          // of a password check; zero: 32 MiB and three passes
 	LoginLife time.Duration // of a login; 0: seven days
 	Logins    Limits        // of each person that uses the API by login
+
+	// Settings returns what to store, with the claim in one step, of values of the configuration by path: name and tls.mode. An
+	// *engine.InvalidError says that they do not fit. Nil: a claim cannot choose them.
+	Settings func(ctx context.Context, values map[string]string) (map[string]json.RawMessage, error)
 
 	URL     func() string                                                        // the box's own address, such as https://box.local; nil or empty: the claim shows a code alone
 	Root    func() []byte                                                        // the root certificate of the box as PEM; nil or empty: it has none

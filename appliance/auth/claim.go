@@ -246,7 +246,7 @@ func (a *Auth) Claim(ctx context.Context, from Visitor, c Claim) (Welcome, error
 	if err != nil {
 		return Welcome{}, err
 	}
-	settings, err := c.settings()
+	settings, err := a.settings(ctx, c)
 	if err != nil {
 		return Welcome{}, err
 	}
@@ -281,28 +281,29 @@ func (a *Auth) claimed() {
 
 var boxName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 
-// The names of the settings that a claim makes.
-const (
-	SettingBoxName = "box.name"
-	SettingTLSMode = "tls.mode"
-)
-
-func (c Claim) settings() (map[string]json.RawMessage, error) {
-	s := map[string]json.RawMessage{}
+// settings checks what a claim chooses of the configuration, and returns what to store of it.
+func (a *Auth) settings(ctx context.Context, c Claim) (map[string]json.RawMessage, error) {
+	values := map[string]string{}
 	if c.BoxName != "" {
 		if !boxName.MatchString(c.BoxName) {
 			return nil, invalid("bad_box_name", "a box's name has up to 63 lower-case letters, digits and hyphens, and no hyphen at either end")
 		}
-		s[SettingBoxName] = json.RawMessage(`"` + c.BoxName + `"`)
+		values["name"] = c.BoxName
 	}
 	switch c.TLSMode {
 	case "":
 	case "local", "acme", "files":
-		s[SettingTLSMode] = json.RawMessage(`"` + c.TLSMode + `"`)
+		values["tls.mode"] = c.TLSMode
 	default:
 		return nil, invalid("bad_tls_mode", "the TLS mode is local, acme or files")
 	}
-	return s, nil
+	switch {
+	case len(values) == 0:
+		return nil, nil
+	case a.cfg.Settings == nil:
+		return nil, invalid("no_settings", "this box takes its name and TLS mode from its configuration alone")
+	}
+	return a.cfg.Settings(ctx, values)
 }
 
 // RestoreClaim restores a backup on a box that belongs to nobody, in place of a claim: its people come back, and so do

@@ -37,10 +37,8 @@ func TestClaim(t *testing.T) {
 	if p := b.identify(t, w.Login); !p.Admin || p.Person != w.Person.ID {
 		t.Errorf("she came in as %+v", p)
 	}
-	for name, want := range map[string]string{auth.SettingBoxName: `"kitchen"`, auth.SettingTLSMode: `"local"`} {
-		if got, err := b.store.Setting(t.Context(), name); err != nil || string(got) != want {
-			t.Errorf("%s is %s, %v", name, got, err)
-		}
+	if got, err := b.store.Setting(t.Context(), "configuration"); err != nil || string(got) != `{"name":"kitchen","tls.mode":"local"}` {
+		t.Errorf("the settings are %s, %v", got, err)
 	}
 	if len(b.claimed) != 1 {
 		t.Errorf("the claim was told %d times", len(b.claimed))
@@ -204,6 +202,32 @@ func TestClaimByProof(t *testing.T) {
 		t.Errorf("the box's own proof sent back: %v", err)
 	}
 	must(t, claim(c.Proof(auth.ClientSide, root, nil)))
+}
+
+// What a claim chooses must fit the box; where it does not, the box stays as it was, and so does the code.
+func TestClaimSettings(t *testing.T) {
+	b := newBox(t)
+	armed, err := b.Arm(t.Context())
+	must(t, err)
+	c := auth.Claim{Code: armed.Code, Name: "anna", Password: auth.NewSecret(good), TLSMode: "files"}
+	if _, err := b.Claim(t.Context(), here, c); err == nil || err.Error() != "there are no files" {
+		t.Errorf("a mode that does not fit: %v", err)
+	}
+	s := b.serve(t, nil)
+	body := `{"code":"` + armed.Code.Expose() + `","name":"anna","password":"` + good + `","tls_mode":"files"}`
+	if got, text := send(t, s, "POST", "/claim", body, asJSON); got.StatusCode != 400 || !strings.Contains(text, "there are no files") {
+		t.Errorf("as JSON: %d %s", got.StatusCode, text)
+	}
+	plain := newBox(t, func(c *auth.Config) { c.Settings = nil })
+	armed, err = plain.Arm(t.Context())
+	must(t, err)
+	c.Code = armed.Code
+	if _, err := plain.Claim(t.Context(), here, c); code(err) != "no_settings" {
+		t.Errorf("a box without settings: %v", err)
+	}
+	if _, page := send(t, plain.serve(t, nil), "GET", "/claim", "", asPage); strings.Contains(page, "tls_mode") {
+		t.Error("its page asks for the mode")
+	}
 }
 
 func TestRestoreClaim(t *testing.T) {

@@ -32,7 +32,7 @@ func (a *Auth) getClaim(w http.ResponseWriter, r *http.Request) error {
 		if claimed {
 			return errClaimed
 		}
-		v := view{Title: "Claim this box", Restore: a.cfg.Restore != nil, Armed: armed}
+		v := view{Title: "Claim this box", Restore: a.cfg.Restore != nil, Settings: a.cfg.Settings != nil, Armed: armed}
 		if hasRoot {
 			v.Root, v.Words = root.String(), a.words(root)
 		}

@@ -7,6 +7,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ import (
 	"time"
 
 	"onebit/appliance/auth"
+	"onebit/engine"
 	"onebit/store"
 )
 
@@ -69,9 +71,16 @@ func openBox(t *testing.T, dir string, change ...func(*auth.Config)) *box {
 	root := rootPEM(t)
 	cfg := auth.Config{
 		Store: s, Log: log, Console: b.console, Cost: cheap,
-		URL:     func() string { return "https://box.local" },
-		Root:    func() []byte { return root },
-		Words:   func(fingerprint string) string { return "words of " + fingerprint[:4] },
+		URL:   func() string { return "https://box.local" },
+		Root:  func() []byte { return root },
+		Words: func(fingerprint string) string { return "words of " + fingerprint[:4] },
+		Settings: func(_ context.Context, values map[string]string) (map[string]json.RawMessage, error) {
+			if values["tls.mode"] == "files" {
+				return nil, &engine.InvalidError{Param: "tls.mode", Code: "invalid_value", Message: "there are no files"}
+			}
+			raw, err := json.Marshal(values)
+			return map[string]json.RawMessage{"configuration": raw}, err
+		},
 		Claimed: func() { b.claimed <- struct{}{} },
 	}
 	for _, c := range change {

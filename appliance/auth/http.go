@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 
+	"onebit/engine"
 	"onebit/store"
 )
 
@@ -107,6 +108,9 @@ func (a *Auth) problem(r *http.Request, err error) *Error {
 	}
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &Error{Status: http.StatusRequestEntityTooLarge, Code: "request_too_large", Message: fmt.Sprintf("the request body is larger than %d bytes", e.Limit)}
+	}
+	if e, ok := errors.AsType[*engine.InvalidError](err); ok {
+		return invalid(e.Code, e.Message)
 	}
 	switch {
 	case errors.Is(err, store.ErrNotFound):

@@ -17,6 +17,7 @@ type view struct {
 	Root, Words                string // of the box, to compare with the console
 	Recovery                   string
 	Restore                    bool // whether a backup can be restored
+	Settings                   bool // whether a claim chooses the box's name and its TLS mode
 	Armed                      bool // whether a claim code is good
 }
 

@@ -34,14 +34,15 @@ func (f *fixture) claim() {
 	f.must(err)
 }
 
-// TestDamage breaks the database of a claimed box in several ways. Each time the newest snapshot takes its place, the
-// broken file stays, and the box says so.
-func TestDamage(t *testing.T) {
-	tests := []struct {
-		name  string
-		spoil func(t *testing.T, dir string)
-		aside bool
-	}{
+// damage is a way to break a database. aside tells whether there is a file to be kept.
+type damage struct {
+	name  string
+	spoil func(t *testing.T, dir string)
+	aside bool
+}
+
+func damages() []damage {
+	return []damage{
 		{"pages overwritten", func(t *testing.T, dir string) { ruin(t, dir) }, true},
 		{"header overwritten", func(t *testing.T, dir string) {
 			if err := os.WriteFile(filepath.Join(dir, "1bit.db"), []byte(strings.Repeat("no database ", 2000)), 0o600); err != nil {
@@ -69,7 +70,12 @@ func TestDamage(t *testing.T) {
 			}
 		}, false},
 	}
-	for _, tt := range tests {
+}
+
+// TestDamage breaks the database of a claimed box in several ways. Each time the newest snapshot takes its place, the
+// broken file stays, and the box says so.
+func TestDamage(t *testing.T) {
+	for _, tt := range damages() {
 		t.Run(tt.name, func(t *testing.T) {
 			f, ctx := open(t, t.TempDir()), t.Context()
 			f.claim()

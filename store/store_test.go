@@ -1,7 +1,6 @@
 package store_test
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -116,87 +115,6 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-func TestPeople(t *testing.T) {
-	f, ctx := open(t, t.TempDir()), t.Context()
-	boss := f.person("Ada", store.RoleAdmin)
-	member := f.person("Bo", store.RoleMember)
-
-	_, err := f.CreatePerson(ctx, boss, store.Person{Name: "ADA", Role: store.RoleMember})
-	wantErr(t, err, store.ErrConflict)
-	_, err = f.CreatePerson(ctx, boss, store.Person{Name: "C", Role: "king"})
-	wantErr(t, err, store.ErrInvalid)
-	_, err = f.CreatePerson(ctx, boss, store.Person{Name: "", Role: store.RoleMember})
-	wantErr(t, err, store.ErrInvalid)
-	_, err = f.CreatePerson(ctx, member, store.Person{Name: "D", Role: store.RoleMember})
-	wantErr(t, err, store.ErrForbidden)
-
-	p, err := f.PersonByName(ctx, boss, "bO")
-	f.must(err)
-	same(t, p, store.Person{ID: member.Person, Name: "Bo", Role: store.RoleMember, Created: f.clock.Now()})
-
-	p.Name = "Bob"
-	f.must(f.UpdatePerson(ctx, member, p))
-	p.Role = store.RoleAdmin
-	wantErr(t, f.UpdatePerson(ctx, member, p), store.ErrForbidden)
-	p.Role, p.Expires = store.RoleGuest, f.clock.Now().Add(time.Hour)
-	f.must(f.UpdatePerson(ctx, boss, p))
-	got, err := f.Person(ctx, boss, p.ID)
-	f.must(err)
-	same(t, got, p)
-	if !got.Active(f.clock.Now()) || got.Active(p.Expires) {
-		t.Error("expiry is not kept to")
-	}
-
-	ada, err := f.Person(ctx, boss, boss.Person)
-	f.must(err)
-	wantErr(t, f.DeletePerson(ctx, boss, ada.ID), store.ErrConflict)
-	for _, change := range []func(p *store.Person){
-		func(p *store.Person) { p.Disabled = true },
-		func(p *store.Person) { p.Role = store.RoleMember },
-		func(p *store.Person) { p.Expires = f.clock.Now() },
-	} {
-		last := ada
-		change(&last)
-		wantErr(t, f.UpdatePerson(ctx, boss, last), store.ErrConflict)
-	}
-	all, err := f.People(ctx, boss)
-	f.must(err)
-	same(t, all, []store.Person{ada, p})
-}
-
-func TestDeletePersonTakesAllOfTheirs(t *testing.T) {
-	f, ctx := open(t, t.TempDir()), t.Context()
-	a := f.person("A", store.RoleMember)
-	k, err := f.CreateKey(ctx, a, store.Key{Name: "k"}, hashOf("secret"))
-	f.must(err)
-	_, err = f.CreateLogin(ctx, hashOf("cookie"), store.Login{Person: a.Person, Expires: f.clock.Now().Add(time.Hour)})
-	f.must(err)
-	blob, _, err := f.PutBlob(ctx, a, strings.NewReader("mine"))
-	f.must(err)
-	f.AddRequest(store.RequestRow{ID: "r1", Person: a.Person, Key: k.ID, Privacy: store.PrivacyMetadata})
-	f.AddUsage(store.UsageRow{Key: k.ID, Person: a.Person, Requests: 1})
-	f.must(f.Flush(ctx))
-
-	changed := f.AccessChanged()
-	f.must(f.DeletePerson(ctx, store.System(), a.Person))
-	select {
-	case <-changed:
-	default:
-		t.Error("nobody was told")
-	}
-	_, _, err = f.KeyByHash(ctx, hashOf("secret"))
-	wantErr(t, err, store.ErrNotFound)
-	_, _, err = f.LoginByHash(ctx, hashOf("cookie"))
-	wantErr(t, err, store.ErrNotFound)
-	_, err = f.Blob(ctx, store.System(), blob, &strings.Builder{})
-	wantErr(t, err, store.ErrNotFound)
-	_, err = f.Request(ctx, store.System(), "r1")
-	wantErr(t, err, store.ErrNotFound)
-	u, err := f.UsageTotals(ctx, store.System(), store.UsageFilter{})
-	f.must(err)
-	same(t, u, []store.UsageRow{{Requests: 1}})
-}
-
 func TestCredentials(t *testing.T) {
 	f, ctx := open(t, t.TempDir()), t.Context()
 	a := f.person("A", store.RoleMember)
@@ -250,91 +168,6 @@ func TestLogins(t *testing.T) {
 	same(t, len(all), 0)
 	_, err = f.CreateLogin(ctx, hashOf("c3"), store.Login{Person: "nobody"})
 	wantErr(t, err, store.ErrNotFound)
-}
-
-func TestInvites(t *testing.T) {
-	f, ctx := open(t, t.TempDir()), t.Context()
-	boss := f.person("Boss", store.RoleAdmin)
-	i, err := f.CreateInvite(ctx, boss, hashOf("code"), store.Invite{Role: store.RoleGuest, Name: "Guest", Expires: f.clock.Now().Add(time.Hour)})
-	f.must(err)
-	_, err = f.CreateInvite(ctx, store.Actor{Person: "x"}, hashOf("code2"), store.Invite{Role: store.RoleGuest})
-	wantErr(t, err, store.ErrForbidden)
-	all, err := f.Invites(ctx, boss)
-	f.must(err)
-	same(t, all, []store.Invite{i})
-
-	_, err = f.TakeInvite(ctx, hashOf("code"), store.Newcomer{Name: "boss"})
-	wantErr(t, err, store.ErrConflict)
-	_, err = f.InviteByHash(ctx, hashOf("code"))
-	f.must(err) // a taken name does not use it up
-	p, err := f.TakeInvite(ctx, hashOf("code"), store.Newcomer{Password: "$x"})
-	f.must(err)
-	same(t, p, store.Person{ID: p.ID, Name: "Guest", Role: store.RoleGuest, Created: f.clock.Now()})
-	_, err = f.TakeInvite(ctx, hashOf("code"), store.Newcomer{Name: "Second"})
-	wantErr(t, err, store.ErrNotFound)
-
-	_, err = f.CreateInvite(ctx, boss, hashOf("late"), store.Invite{Role: store.RoleMember, Expires: f.clock.Now()})
-	f.must(err)
-	_, err = f.TakeInvite(ctx, hashOf("late"), store.Newcomer{Name: "Late"})
-	wantErr(t, err, store.ErrNotFound)
-}
-
-func TestInviteIsTakenOnce(t *testing.T) {
-	f, ctx := open(t, t.TempDir()), t.Context()
-	_, err := f.CreateInvite(ctx, store.System(), hashOf("code"), store.Invite{Role: store.RoleMember, Expires: f.clock.Now().Add(time.Hour)})
-	f.must(err)
-	won := race(8, func(i int) bool {
-		_, err := f.TakeInvite(ctx, hashOf("code"), store.Newcomer{Name: string(rune('a' + i))})
-		return err == nil
-	})
-	same(t, won, 1)
-}
-
-func TestClaimHappensOnce(t *testing.T) {
-	f, ctx := open(t, t.TempDir()), t.Context()
-	claimed, err := f.Claimed(ctx)
-	f.must(err)
-	same(t, claimed, false)
-	won := race(8, func(i int) bool {
-		recovery := hashOf(string(rune('r' + i)))
-		_, err := f.Claim(ctx, store.ClaimRequest{
-			Admin:    store.Newcomer{Name: string(rune('a' + i)), Password: "$x", Recovery: &recovery},
-			Settings: map[string]json.RawMessage{"box.name": json.RawMessage(`"den"`)},
-		})
-		return err == nil
-	})
-	same(t, won, 1)
-	all, err := f.People(ctx, store.System())
-	f.must(err)
-	if len(all) != 1 || all[0].Role != store.RoleAdmin {
-		t.Fatalf("people: %v", all)
-	}
-	v, err := f.Setting(ctx, "box.name")
-	f.must(err)
-	same(t, string(v), `"den"`)
-	f.must(f.Close())
-	f.reopen(nil)
-	if claimed, err = f.Claimed(ctx); err != nil || !claimed {
-		t.Fatalf("claimed %t, %v after a restart", claimed, err)
-	}
-}
-
-// race runs f n times at once and counts the successes.
-func race(n int, f func(i int) bool) int {
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	won := 0
-	for i := range n {
-		wg.Go(func() {
-			if f(i) {
-				mu.Lock()
-				won++
-				mu.Unlock()
-			}
-		})
-	}
-	wg.Wait()
-	return won
 }
 
 func TestKeys(t *testing.T) {
@@ -434,76 +267,6 @@ func TestModels(t *testing.T) {
 	wantErr(t, f.DeleteModel(ctx, nobody, "qwen"), store.ErrForbidden)
 	f.must(f.DeleteModel(ctx, store.System(), "qwen"))
 	wantErr(t, f.DeleteModel(ctx, store.System(), "qwen"), store.ErrNotFound)
-}
-
-func TestTLS(t *testing.T) {
-	f, ctx := open(t, t.TempDir()), t.Context()
-	s := f.TLS()
-	_, err := s.Load(ctx, "a/b")
-	wantErr(t, err, fs.ErrNotExist)
-	_, err = s.Stat(ctx, "a/b")
-	wantErr(t, err, fs.ErrNotExist)
-	for _, k := range []string{"a/b/c.key", "a/b/d.key", "a/e", "ab", "a0"} {
-		f.must(s.Store(ctx, k, []byte(k)))
-	}
-	f.must(s.Store(ctx, "a/e", []byte("new")))
-	v, err := s.Load(ctx, "a/e")
-	f.must(err)
-	same(t, string(v), "new")
-	info, err := s.Stat(ctx, "a/e")
-	f.must(err)
-	same(t, info, store.KeyInfo{Key: "a/e", Modified: f.clock.Now(), Size: 3, IsTerminal: true})
-	info, err = s.Stat(ctx, "a/b")
-	f.must(err)
-	same(t, info, store.KeyInfo{Key: "a/b"})
-	for _, tt := range []struct {
-		prefix    string
-		recursive bool
-		want      []string
-	}{
-		{"a", false, []string{"a/b", "a/e"}},
-		{"a/", false, []string{"a/b", "a/e"}},
-		{"a", true, []string{"a/b", "a/b/c.key", "a/b/d.key", "a/e"}},
-		{"", false, []string{"a", "a0", "ab"}},
-	} {
-		got, err := s.List(ctx, tt.prefix, tt.recursive)
-		f.must(err)
-		same(t, got, tt.want)
-	}
-	_, err = s.List(ctx, "zz", true)
-	wantErr(t, err, fs.ErrNotExist)
-	f.must(s.Delete(ctx, "a"))
-	same(t, []bool{s.Exists(ctx, "a"), s.Exists(ctx, "a/b/c.key"), s.Exists(ctx, "ab"), s.Exists(ctx, "a0")}, []bool{false, false, true, true})
-}
-
-func TestTLSLocks(t *testing.T) {
-	f, ctx := open(t, t.TempDir()), t.Context()
-	s := f.TLS()
-	try := func(want bool) {
-		t.Helper()
-		ok, err := s.TryLock(ctx, "x")
-		f.must(err)
-		same(t, ok, want)
-	}
-	try(true)
-	try(false)
-	f.clock.add(time.Minute)
-	f.must(s.RenewLockLease(ctx, "x", 5*time.Minute))
-	f.clock.add(4 * time.Minute)
-	try(false)
-	f.clock.add(2 * time.Minute)
-	try(true) // the lease has ended
-	wantErr(t, s.RenewLockLease(ctx, "y", time.Minute), store.ErrNotFound)
-
-	ended, cancel := context.WithCancel(ctx)
-	cancel()
-	wantErr(t, s.Lock(ended, "x"), context.Canceled)
-	f.must(s.Unlock(ended, "x"))
-	f.must(s.Lock(ctx, "x"))
-	f.must(f.Close())
-	f.reopen(nil)
-	s = f.TLS()
-	try(true) // its holder was another process
 }
 
 func TestOneProcessAtATime(t *testing.T) {

@@ -375,7 +375,7 @@ func (p *pass) blocks(pr *product) (blocks, rows int) {
 		return 1, pr.n
 	}
 	_, tile := p.m.k.TileSpan(maxBatch, 0)
-	tiles, panels := (pr.n+tile-1)/tile, pr.op.panels()
+	tiles, panels := (pr.n+tile-1)/tile, max(1, pr.op.panels()/pr.op.together)
 	want := min(tiles, (perWorker*p.workers+panels-1)/panels)
 	each := (tiles + want - 1) / want
 	return (tiles + each - 1) / each, each * tile

@@ -12,6 +12,7 @@ type op struct {
 	// worker can go on with their results at once.
 	twins           bool
 	unit            int // shares begin at multiples of so many panels
+	together        int // and those of large passes at multiples of so many
 	decode, prefill []share
 }
 
@@ -20,11 +21,12 @@ type share struct{ mat, from, to int }
 
 // newOp returns the op of the matrices, which have equally many columns.
 func newOp(mats ...*tensor.Matrix) op {
-	o := op{mats: mats, unit: 1}
+	o := op{mats: mats, unit: 1, together: 1}
 	for _, m := range mats {
 		if m == nil {
 			return op{} // the loader has refused the file
 		}
+		o.together = max(o.together, m.Together())
 		switch m.Type() {
 		case tensor.F32, tensor.F16, tensor.BF16:
 		default:
@@ -58,8 +60,8 @@ func (o *op) share(decode, prefill int) {
 	if o.panels() < panelsPerWorker*prefill {
 		least = 1
 	}
-	o.decode = o.shares(decode, 1)
-	o.prefill = o.shares(prefill, least)
+	o.decode = o.shares(decode, 1, o.unit)
+	o.prefill = o.shares(prefill, least, max(o.unit, o.together))
 }
 
 // panels returns the number of panels that are shared out.
@@ -80,8 +82,9 @@ func (o *op) shared() []*tensor.Matrix {
 }
 
 // shares cuts the panels into ranges that become smaller towards the end, so
-// that workers which take one after another end at about the same time.
-func (o *op) shares(workers, least int) []share {
+// that workers which take one after another end at about the same time. They
+// have at least so many panels, and but for the last a multiple of unit.
+func (o *op) shares(workers, least, unit int) []share {
 	left := o.panels()
 	var list []share
 	for i, m := range o.shared() {
@@ -90,7 +93,7 @@ func (o *op) shares(workers, least int) []share {
 			if workers == 1 {
 				n = left
 			}
-			n = (n + o.unit - 1) / o.unit * o.unit
+			n = (n + unit - 1) / unit * unit
 			n = min(n, m.Panels()-from)
 			list = append(list, share{i, from, from + n})
 			from += n

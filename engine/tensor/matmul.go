@@ -29,44 +29,36 @@ func (k *Kernels) MatMul(dst []float32, ldc int, m *Matrix, act Activations, tok
 		})
 		return
 	}
-	first, wide := 0, (panelTo-panelFrom)&^(widePanels-1) // what the wide kernel does: tiles before first of so many panels
-	if k.quant.wide != nil && m.typ == Q8_0 && wide > 0 && tokens*k.parts/wideTokens >= wideLeast {
-		first = tokens * k.parts / wideTokens
-		k.mulWide(dst[panelFrom*m.r:], ldc, m, m.data[panelFrom*m.panel:][:wide*m.panel], act.Packed, first)
+	done := panelFrom // panels before it are done for the full tiles
+	if full := tokens * k.parts / wideTokens; k.quant.wide != nil && m.typ == Q8_0 && full >= wideLeast {
+		done += (panelTo - panelFrom) &^ (widePanels - 1)
+		k.mulWide(dst, ldc, m, act.Packed, full, panelFrom, done)
+		k.mulTiles(dst, ldc, m, act.Packed, tokens, full, panelFrom, done)
 	}
+	k.mulTiles(dst, ldc, m, act.Packed, tokens, 0, done, panelTo)
+}
+
+// mulTiles multiplies the panels panelFrom..panelTo-1 by the tiles of a batch, beginning with tile first.
+func (k *Kernels) mulTiles(dst []float32, ldc int, m *Matrix, packed []byte, tokens, first, panelFrom, panelTo int) {
 	step := max(1, chunkBytes/m.panel)
-	for p := panelFrom; p < panelTo; {
-		if p == panelFrom+wide {
-			first = 0
-		}
+	for p := panelFrom; p < panelTo; p += step {
 		n := min(step, panelTo-p)
-		if p < panelFrom+wide {
-			n = min(n, panelFrom+wide-p)
+		w := m.data[p*m.panel:][:n*m.panel]
+		for i := first; i < k.Tiles(tokens); i++ {
+			t := k.tile(tokens, i)
+			a := packed[k.packedBytes(t.from, m.cols):][:t.n*(m.cols/32)*actWords*4]
+			k.mulTile(dst[t.from/k.parts*ldc+p*m.r:], ldc, m, w, a, t.n)
 		}
-		k.mulQuant(dst[p*m.r:], ldc, m, m.data[p*m.panel:][:n*m.panel], act.Packed, tokens, first)
-		p += n
 	}
 }
 
-// mulQuant multiplies the panels in w by the tiles of a batch, beginning with tile first.
-func (k *Kernels) mulQuant(dst []float32, ldc int, m *Matrix, w, packed []byte, tokens, first int) {
-	if len(w) == 0 {
+// mulTile multiplies the panels in w by a tile of n rows.
+func (k *Kernels) mulTile(dst []float32, ldc int, m *Matrix, w, a []byte, n int) {
+	kernel, blocks, panels := k.quant.mul[m.typ][n], m.cols/32, len(w)/m.panel
+	if k.parts == 1 {
+		kernel(unsafe.SliceData(w), unsafe.SliceData(a), &dst[0], blocks, panels, ldc*4, k.quant.ahead)
 		return
 	}
-	for i := first; i < k.Tiles(tokens); i++ {
-		t := k.tile(tokens, i)
-		a := packed[k.packedBytes(t.from, m.cols):][:t.n*(m.cols/32)*actWords*4]
-		kernel := k.quant.mul[m.typ][t.n]
-		if k.parts == 2 {
-			k.mulSplit(dst[t.from/2*ldc:], ldc, kernel, w, a, m.cols/32, len(w)/m.panel, t.n)
-			continue
-		}
-		kernel(unsafe.SliceData(w), unsafe.SliceData(a), &dst[t.from*ldc], m.cols/32, len(w)/m.panel, ldc*4, k.quant.ahead)
-	}
-}
-
-// mulSplit multiplies panels by one tile whose activations have two parts.
-func (k *Kernels) mulSplit(dst []float32, ldc int, kernel quantKernel, w, a []byte, blocks, panels, n int) {
 	s := k.scratch.Get().(*scratch)
 	defer k.scratch.Put(s)
 	k.rows(s, dst, ldc, panels*k.R, n, func(c *float32, ldc int) {

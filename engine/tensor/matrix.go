@@ -25,6 +25,15 @@ func (m *Matrix) Type() Type { return m.typ }
 // Panels returns the number of panels: the unit by which work is shared out.
 func (m *Matrix) Panels() int { return (m.rows + m.r - 1) / m.r }
 
+// Together returns how many panels a product with many tokens takes at once.
+// Ranges of other multiples cost more.
+func (m *Matrix) Together() int {
+	if m.level == AVX2 && m.typ == Q8_0 {
+		return widePanels
+	}
+	return 1
+}
+
 // PaddedRows returns Rows rounded up to whole panels: the output values that a
 // product writes for each token.
 func (m *Matrix) PaddedRows() int { return m.Panels() * m.r }

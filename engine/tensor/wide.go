@@ -57,19 +57,23 @@ func (k *Kernels) addWide(tile []byte, cols, from, to int) {
 	}
 }
 
-// mulWide multiplies the panels in w, a multiple of widePanels, by the first tiles of a batch, which are full. The
-// tiles of a call stay in the second-level cache while all panels pass.
-func (k *Kernels) mulWide(dst []float32, ldc int, m *Matrix, w, packed []byte, tiles int) {
+// mulWide multiplies the panels panelFrom..panelTo-1, a multiple of widePanels, by the first tiles of a batch, which
+// are full. The tiles of a call stay in the second-level cache while all panels pass.
+func (k *Kernels) mulWide(dst []float32, ldc int, m *Matrix, packed []byte, tiles, panelFrom, panelTo int) {
+	if panelFrom == panelTo {
+		return
+	}
 	s := k.scratch.Get().(*scratch)
 	defer k.scratch.Put(s)
-	blocks, panels, work := m.cols/32, len(w)/m.panel, s.aligned(wideWork)
+	w, work := m.data[panelFrom*m.panel:panelTo*m.panel], s.aligned(wideWork)
+	blocks, panels := m.cols/32, panelTo-panelFrom
 	plain, stride := blocks*wideTokens*actWords*4, k.packedBytes(wideTokens, m.cols)
 	most := min(max(wideBytes/(stride-plain), wideLeast), wideTiles)
 	calls := (tiles + most - 1) / most
 	for i := range calls {
 		from, to := tiles*i/calls, tiles*(i+1)/calls
 		a := packed[from*stride : to*stride]
-		k.rows(s, dst[from*wideTokens/k.parts*ldc:], ldc, panels*k.R, (to-from)*wideTokens, func(c *float32, ldc int) {
+		k.rows(s, dst[from*wideTokens/k.parts*ldc+panelFrom*m.r:], ldc, panels*k.R, (to-from)*wideTokens, func(c *float32, ldc int) {
 			k.quant.wide.q80(unsafe.SliceData(w), &a[plain], c, &work[0], blocks, panels, to-from, stride, ldc*4)
 		})
 	}

@@ -20,7 +20,7 @@ func quietly(work func() error) error {
 	go func() {
 		runtime.LockOSThread()
 		// without these it only disturbs more
-		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 10)
+		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 19)
 		_, _, _ = unix.Syscall(unix.SYS_IOPRIO_SET, ioprioWhoProcess, uintptr(unix.Gettid()), ioprioIdle)
 		done <- work()
 	}()

@@ -215,9 +215,20 @@ func TestBackupFile(t *testing.T) {
 	got, err := store.VerifyBackup(ctx, t.TempDir(), r, store.RestoreOptions{Passphrase: passphrase})
 	f.must(err)
 	same(t, got, m)
+	// for a recipient, whose key the box does not have
+	id, err := age.GenerateX25519Identity()
+	f.must(err)
+	sealed := filepath.Join(dir, "sealed.backup")
+	_, err = f.BackupFile(ctx, store.System(), sealed, store.BackupOptions{Recipients: []string{id.Recipient().String()}})
+	f.must(err)
+	r2, err := os.Open(sealed)
+	f.must(err)
+	defer r2.Close()
+	_, err = store.VerifyBackup(ctx, t.TempDir(), r2, store.RestoreOptions{Identities: []string{id.String()}})
+	f.must(err)
 	left, err := os.ReadDir(dir)
 	f.must(err)
-	same(t, len(left), 1)
+	same(t, len(left), 2)
 }
 
 func TestSchedule(t *testing.T) {

@@ -169,11 +169,16 @@ func TestDamageWithoutBackup(t *testing.T) {
 
 func TestSnapshots(t *testing.T) {
 	f, ctx := open(t, t.TempDir()), t.Context()
-	store.Tend(ctx, f.Store)
+	tend := store.Tender(f.Store)
+	tend(ctx)
 	if _, err := os.Stat(filepath.Join(f.dir, "snapshots")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("an unclaimed box was copied: %v", err)
 	}
 	f.claim()
+	f.clock.add(time.Minute)
+	tend(ctx)
+	glob(t, f.dir, "snapshots", "*-daily.db")
+	f.clock.add(24 * time.Hour)
 	for range 5 {
 		store.Tend(ctx, f.Store)
 		store.Tend(ctx, f.Store)

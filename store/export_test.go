@@ -33,3 +33,9 @@ func OpenWith(ctx context.Context, cfg Config, more map[int]string) (*Store, err
 	}
 	return open(ctx, cfg, steps)
 }
+
+// Tender returns what Run calls every minute.
+func Tender(s *Store) func(ctx context.Context) {
+	var c chores
+	return func(ctx context.Context) { s.tend(ctx, &c) }
+}

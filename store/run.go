@@ -64,7 +64,10 @@ func (s *Store) tend(ctx context.Context, c *chores) {
 	if due(&c.expired, now, expireEvery) {
 		report("deleting what has expired", s.expire(ctx))
 	}
-	if due(&c.snapped, now, expireEvery) {
+	// a box that nobody has claimed has nothing to lose; one that has just been claimed has
+	claimed, err := s.Claimed(ctx)
+	report("looking whether the box is claimed", err)
+	if claimed && due(&c.snapped, now, expireEvery) {
 		report("writing the daily snapshot", s.dailySnapshot(ctx))
 	}
 	if due(&c.scrubbed, now, expireEvery) {
@@ -84,10 +87,6 @@ func (s *Store) busy(ctx context.Context) (release func(), err error) {
 }
 
 func (s *Store) dailySnapshot(ctx context.Context) error {
-	claimed, err := s.Claimed(ctx)
-	if err != nil || !claimed {
-		return err // a box that nobody has claimed has nothing to lose
-	}
 	all, err := snapshots(s.dir)
 	if err != nil {
 		return err

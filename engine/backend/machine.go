@@ -21,6 +21,7 @@ import (
 type Machine struct {
 	GOOS       string
 	Executable string   // our own program, in PREFIX/bin
+	Installed  string   // where programs were installed later, as DEVICE/current; "" for nowhere
 	Environ    []string // NAME=value
 	HSARoot    string   // where TheRock's HSA runtime is installed
 
@@ -179,6 +180,15 @@ func (m *Machine) lib(parts ...string) string {
 	return filepath.Join(append([]string{prefix, "lib", "1bit"}, parts...)...)
 }
 
+// installed returns the path of a program of a build that was installed later; it wins over what came with us.
+func (m *Machine) installed(build, file string) (string, bool) {
+	if m.Installed == "" {
+		return "", false
+	}
+	path, err := m.runnable(filepath.Join(m.Installed, build, "current", file))
+	return path, err == nil
+}
+
 // lookup finds a program as a shell does: a name with a separator is a path, any other is looked for on PATH.
 func (m *Machine) lookup(name string) (string, error) {
 	if strings.ContainsRune(name, '/') || strings.ContainsRune(name, filepath.Separator) {
@@ -220,10 +230,14 @@ const hsaDepth = 6
 // hsaName is the file of the HSA runtime.
 const hsaName = "libhsa-runtime64.so.1"
 
-// HSARuntime finds TheRock's HSA runtime: what came with us, else the first one below HSARoot. It is empty when there is
-// none.
+// HSARuntime finds TheRock's HSA runtime: what was installed with the build for hrx, what came with us, else the first
+// one below HSARoot. It is empty when there is none.
 func (m *Machine) HSARuntime() string {
-	for _, root := range []string{m.lib("hrx"), m.HSARoot} {
+	roots := []string{m.lib("hrx"), m.HSARoot}
+	if m.Installed != "" {
+		roots = append([]string{filepath.Join(m.Installed, "hrx", "current") + string(filepath.Separator)}, roots...)
+	}
+	for _, root := range roots {
 		if path := hsaBelow(root); path != "" {
 			return path
 		}

@@ -248,3 +248,34 @@ func TestProgram(t *testing.T) {
 		}
 	}
 }
+
+// TestInstalled: what was installed later wins over what came with us, behind the link that says which version holds.
+func TestInstalled(t *testing.T) {
+	b := newBox(t, t.TempDir(), map[string]string{
+		"lib/1bit/hrx/llama-server": "", "lib/1bit/vulkan/llama-server": "", "path/zinc": "",
+		"state/hrx/v2-abc/llama-server": "", "state/hrx/v2-abc/lib/libhsa-runtime64.so.1": "", "state/zinc/v1-abc/zinc": "", "state/ds4/v1-abc/ds4-server": "",
+	})
+	for build, version := range map[string]string{"hrx": "v2-abc", "zinc": "v1-abc", "ds4": "gone"} {
+		if err := os.Symlink(version, b.path("DIR/state/"+build+"/current")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.machine.Installed = b.path("DIR/state")
+	for _, c := range []struct {
+		device     engine.Device
+		path, from string
+	}{
+		{engine.HRX, "DIR/state/hrx/current/llama-server", "installed"},
+		{engine.Vulkan, "DIR/lib/1bit/vulkan/llama-server", "part of this installation"},
+		{engine.Zinc, "DIR/state/zinc/current/zinc", "installed"},
+		{engine.DS4, "", ""},
+	} {
+		path, from, err := b.machine.Program(c.device)
+		if path != b.path(c.path) || from != c.from || (err != nil) != (c.path == "") {
+			t.Errorf("%s: %q from %q, %v", c.device, path, from, err)
+		}
+	}
+	if got, want := b.machine.HSARuntime(), b.path("DIR/state/hrx/current/lib/libhsa-runtime64.so.1"); got != want {
+		t.Errorf("the runtime is %q, not %q", got, want)
+	}
+}

@@ -12,7 +12,8 @@ import (
 	"onebit/engine"
 )
 
-// source says where a program is looked for: the option, what came with this installation, the variable, PATH.
+// source says where a program is looked for: the option, what was installed later, what came with this installation,
+// the variable, PATH.
 type source struct {
 	option   string
 	builds   []string // folders below PREFIX/lib/1bit, in order
@@ -69,6 +70,9 @@ func (m *Machine) find(s source, given string) (string, error) {
 		return path, nil
 	}
 	for _, build := range s.builds {
+		if path, ok := m.installed(build, s.file); ok {
+			return path, nil
+		}
 		if path, err := m.runnable(m.lib(build, s.file)); err == nil {
 			return path, nil
 		}
@@ -114,6 +118,8 @@ func (m *Machine) Program(d engine.Device) (path, from string, err error) {
 	switch {
 	case err != nil:
 		return "", "", err
+	case m.Installed != "" && strings.HasPrefix(path, m.Installed+string(filepath.Separator)):
+		return path, "installed", nil
 	case strings.HasPrefix(path, m.lib()+string(filepath.Separator)):
 		return path, "part of this installation", nil
 	case named != "":

@@ -163,26 +163,17 @@ func fromRecord(r store.ModelRecord) (boxModel, error) {
 	}, nil
 }
 
-// find looks for a model's file: a name of the catalogue, a path, or the name of a file in one of the folders. Where it
-// would be found is the second result, in words.
-func (b *box) find(cfg config.Box, file string) (path, tried string) {
-	if e, ok := catalog.Find(file); ok {
-		caches := []catalog.Cache{b.models}
-		if user, err := catalog.UserCache(); err == nil {
-			caches = append(caches, user)
-		}
-		for _, c := range caches {
-			if exists(c.Path(e)) {
-				return c.Path(e), ""
-			}
-		}
-		return "", "it is not on this box yet: `1bit model pull " + file + "` fetches it"
-	}
+// find looks for a model's file: a path, the name of a model that is here, or of a file in one of the folders. When it is
+// not there the second result says why, and what to do.
+func (b *box) find(cfg config.Box, file string) (path, why string) {
 	if filepath.IsAbs(file) {
 		if _, err := os.Stat(file); err != nil {
 			return "", fmt.Sprintf("its file cannot be read: %v", err)
 		}
 		return file, ""
+	}
+	if m, err := b.library(cfg).Find(file); err == nil {
+		return m.Path(), ""
 	}
 	for _, dir := range append([]string{b.models.Dir}, cfg.Folders...) {
 		if root, err := os.OpenRoot(dir); err == nil { // a name may not lead out of the folder
@@ -193,7 +184,10 @@ func (b *box) find(cfg config.Box, file string) (path, tried string) {
 			}
 		}
 	}
-	return "", fmt.Sprintf("there is no %q in the catalogue, and no such file in %s", file, strings.Join(append([]string{b.models.Dir}, cfg.Folders...), ", "))
+	if _, ok := catalog.Find(file); ok {
+		return "", "it is not on this box yet: `1bit model pull " + file + "` fetches it"
+	}
+	return "", fmt.Sprintf("no model here is called %q, and there is no such file in %s", file, strings.Join(append([]string{b.models.Dir}, cfg.Folders...), ", "))
 }
 
 // examine finds a model's file and says where it would run and what it would take.

@@ -4,13 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/url"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"onebit/appliance/admin"
 	"onebit/appliance/catalog"
+	"onebit/appliance/config"
+	"onebit/appliance/doctor"
+	"onebit/appliance/egress"
+	"onebit/engine/plan"
 	"onebit/store"
 )
 
@@ -113,55 +120,139 @@ func (c control) Pulls() []admin.Pull { return c.b.downloads.list() }
 // CancelPull stops a download.
 func (c control) CancelPull(_ context.Context, id string) error { return c.b.downloads.cancel(id) }
 
-// StartPull begins a download.
+// StartPull begins a download. By URL it comes only from hosts that the configuration allows.
 func (c control) StartPull(ctx context.Context, who store.Actor, in admin.NewPull) (admin.Pull, error) {
-	e, ok := catalog.Find(in.Model)
-	if !ok {
-		return admin.Pull{}, invalid("model", "there is no model %q in the catalogue; there are %s", in.Model, catalog.Names())
+	ref, err := catalog.ParseReference(in.Model)
+	if err != nil {
+		return admin.Pull{}, invalid("model", "%v", err)
 	}
-	if err := c.b.store.Audit(ctx, who, "model.pull", in.Model, ""); err != nil {
+	if len(in.Include) > 1 {
+		return admin.Pull{}, invalid("include", "one pattern is enough: files of one model")
+	}
+	cfg := c.b.now.Load().cfg.Egress
+	shown := in.Model
+	if ref.URL != "" {
+		u, err := url.Parse(ref.URL)
+		if err != nil {
+			return admin.Pull{}, invalid("model", "the URL cannot be read")
+		}
+		shown = u.Scheme + "://" + u.Host + u.Path // a query may be a secret
+		if !slices.Contains(cfg.Hosts, "*") && !slices.Contains(cfg.Hosts, u.Host) {
+			return admin.Pull{}, invalid("model", "models are not fetched from %s; allow it in the configuration: egress.hosts", u.Host)
+		}
+	}
+	puller, err := c.b.puller(cfg)
+	if err != nil {
 		return admin.Pull{}, err
 	}
-	return c.b.downloads.begin(in.Model, func(ctx context.Context, p catalog.Progress) error {
-		f := catalog.NewFetcher(c.b.models)
-		f.Progress = p
-		if _, err := f.Fetch(ctx, e); err != nil {
-			c.b.log.Warn("a download failed", "model", in.Model, "error", err)
+	if err := c.b.store.Audit(ctx, who, "model.pull", shown, ""); err != nil {
+		return admin.Pull{}, err
+	}
+	want := catalog.Want{Reference: ref, SHA256: strings.ToLower(in.SHA256)}
+	if len(in.Include) == 1 {
+		want.Include = in.Include[0]
+	}
+	return c.b.downloads.begin(shown, func(ctx context.Context, p catalog.Progress) error {
+		puller.Progress = p
+		if _, err := puller.Pull(ctx, want); err != nil {
+			c.b.log.Warn("a download failed", "model", shown, "error", err)
 			return err
 		}
 		return c.b.reload(ctx)
 	})
 }
 
-// Catalog lists the files that the box knows.
+// puller obtains models for the box.
+func (b *box) puller(cfg config.Egress) (*catalog.Puller, error) {
+	client := egress.Config{Allow: cfg.Private}
+	hub := strings.TrimRight(cfg.Hub, "/")
+	if cfg.Token != "" {
+		client.Tokens = map[string]egress.Token{hub: egress.NewToken(string(cfg.Token))}
+	}
+	at, err := url.Parse(hub)
+	if err != nil {
+		return nil, err
+	}
+	if client.Proxy, err = http.ProxyFromEnvironment(&http.Request{URL: at}); err != nil {
+		return nil, err
+	}
+	c, err := egress.New(client)
+	if err != nil {
+		return nil, err
+	}
+	return &catalog.Puller{
+		Library: b.library(b.now.Load().cfg), Hub: catalog.Hub{URL: hub, Client: c}, Space: doctor.Space,
+		Note: func(s string) { b.log.Info("obtaining a model", "note", s) },
+	}, nil
+}
+
+// Catalog lists the models that are here, then those that the box knows and could fetch.
 func (c control) Catalog(context.Context) []admin.CatalogEntry {
+	cfg := c.b.now.Load().cfg
 	out := []admin.CatalogEntry{}
+	here := map[string]bool{}
+	models, errs := c.b.library(cfg).Models()
+	for _, err := range errs {
+		c.b.log.Warn("a folder of models", "error", err)
+	}
+	for _, m := range models {
+		if here[m.Name] {
+			continue
+		}
+		here[m.Name] = true
+		e := admin.CatalogEntry{Name: m.Name, Bytes: m.Size(), SHA256: m.Files[0].SHA256, Here: true, Source: m.Kind, Fits: []string{}}
+		if known, ok := catalog.Find(m.Name); ok {
+			e.About, e.License, e.Role, e.Fits = known.About, known.License, known.Role, boxesFor(known)
+		}
+		out = append(out, e)
+	}
 	for _, e := range catalog.Entries() {
-		path, _ := c.b.find(c.b.now.Load().cfg, e.Name)
-		out = append(out, admin.CatalogEntry{
-			Name: e.Name, About: e.About, Bytes: e.Size, SHA256: e.SHA256, License: e.License, Role: "chat", Here: path != "", Source: "catalogue",
-			Fits: []string{},
-		})
+		if !here[e.Name] {
+			out = append(out, admin.CatalogEntry{
+				Name: e.Name, About: e.About, Bytes: e.Bytes(), SHA256: e.SHA256, License: e.License, Role: e.Role, Source: "catalogue", Fits: boxesFor(e),
+			})
+		}
 	}
 	return out
 }
 
+// contextOfFits is the context, in tokens, with which a box is said to hold a model.
+const contextOfFits = 8192
+
+// boxesFor names the usual boxes that hold a model.
+func boxesFor(e catalog.Entry) []string {
+	names := []string{}
+	for _, p := range plan.Boxes() {
+		if e.Fits(p, contextOfFits) {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// library is the folders of models that a configuration names, beside those of the box and of its user.
+func (b *box) library(cfg config.Box) catalog.Library {
+	home, _ := os.UserHomeDir() // without one there are no folders in it
+	l := catalog.Library{Roots: []string{b.models.Dir}, Places: catalog.PlacesFromEnv(os.Getenv, home)}
+	if user, err := catalog.UserCache(); err == nil {
+		l.Roots = append(l.Roots, user.Dir)
+	}
+	for _, dir := range cfg.Folders {
+		l.Places = append(l.Places, catalog.Place{Kind: catalog.Folder, Dir: dir})
+	}
+	return l
+}
+
 // deleteFile removes what was downloaded for a model, unless another model uses it.
 func (b *box) deleteFile(ctx context.Context, r store.ModelRecord) error {
-	e, ok := catalog.Find(r.Path)
-	if !ok {
-		return fmt.Errorf("%s was not downloaded by the box: %w", r.Path, store.ErrInvalid)
-	}
 	for _, m := range b.now.Load().models {
 		if m.File == r.Path {
 			return fmt.Errorf("the model %s uses the same file: %w", m.Name, store.ErrConflict)
 		}
 	}
-	path := b.models.Path(e)
-	for _, name := range []string{path, path + ".ok"} {
-		if err := os.Remove(name); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
+	own := catalog.Library{Roots: []string{b.models.Dir}}
+	if _, err := own.Remove(r.Path); err != nil {
+		return fmt.Errorf("%w: %w", store.ErrInvalid, err)
 	}
 	return b.store.Audit(ctx, store.System(), "model.delete-file", r.ID, "")
 }

@@ -149,7 +149,7 @@ type Telemetry struct {
 // Egress says where models come from.
 type Egress struct {
 	Hub     string   `yaml:"hub" about:"address of the model hub"`
-	Hosts   []string `yaml:"hosts" about:"hosts that may be fetched from beside the hub; * means any public one"`
+	Hosts   []string `yaml:"hosts" about:"hosts beside the hub that models may be fetched from by URL; * means any public one"`
 	Private []string `yaml:"private" about:"host:port of mirrors on private addresses"`
 	Token   Secret   `yaml:"token" about:"for gated repositories of the hub"`
 }
@@ -171,7 +171,7 @@ func BoxDefaults() Box {
 		},
 		Log:    Log{Level: "info", Requests: "metadata", Keep: 30 * 24 * time.Hour},
 		Backup: Backup{Every: 24 * time.Hour, Keep: 7},
-		Egress: Egress{Hub: "https://huggingface.co", Hosts: []string{"*"}},
+		Egress: Egress{Hub: "https://huggingface.co"},
 	}
 }
 

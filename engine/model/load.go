@@ -129,10 +129,6 @@ func (m *Model) load(f *gguf.File) error {
 	if l.err != nil {
 		return l.err
 	}
-	for _, t := range f.Tensors() {
-		m.parameters += t.Elements()
-		m.bytes += t.Size()
-	}
 	for _, p := range l.parts {
 		if p.from == 0 {
 			m.resident += int64(p.m.Bytes())

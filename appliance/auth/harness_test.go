@@ -63,14 +63,14 @@ func openBox(t *testing.T, dir string, change ...func(*auth.Config)) *box {
 	t.Helper()
 	b := &box{log: &safeBuffer{}, console: &safeBuffer{}, claimed: make(chan struct{}, 8)}
 	log := slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	s, err := store.Open(t.Context(), store.Config{Dir: dir, Log: log})
+	s, err := store.Open(t.Context(), store.Config{Dir: dir, Log: log, Clock: utc})
 	if err != nil {
 		t.Fatal(err)
 	}
 	b.store = s
 	root := rootPEM(t)
 	cfg := auth.Config{
-		Store: s, Log: log, Console: b.console, Cost: cheap,
+		Store: s, Log: log, Console: b.console, Clock: utc, Cost: cheap,
 		URL:   func() string { return "https://box.local" },
 		Root:  func() []byte { return root },
 		Words: func(fingerprint string) string { return "words of " + fingerprint[:4] },
@@ -107,6 +107,9 @@ func openBox(t *testing.T, dir string, change ...func(*auth.Config)) *box {
 	})
 	return b
 }
+
+// utc is the boxes' clock: a day ends at the same moment wherever the tests run.
+func utc() time.Time { return time.Now().UTC() }
 
 var rootOnce = sync.OnceValues(func() ([]byte, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -1,7 +1,9 @@
 package runner_test
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -83,6 +85,32 @@ func TestBuiltInTogether(t *testing.T) {
 			})
 		}
 		wg.Wait()
+	}
+}
+
+// TestBuiltInSaysWhatContextItTakes asks for more than the model was trained for: what is held is said, not only used.
+func TestBuiltInSaysWhatContextItTakes(t *testing.T) {
+	w, err := synth.Model(synth.Tiny("llama", tensor.Q8_0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "tiny.gguf")
+	if err := w.WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	for asked, warns := range map[int]bool{0: false, 1024: false, 2 << 20: true} {
+		var said bytes.Buffer
+		f := start(t, nil, runner.Config{
+			Model: path, Parallel: 2, Context: asked, CacheDir: t.TempDir(),
+			Log: slog.New(slog.NewTextHandler(&said, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		})
+		f.awaitReady()
+		held := fmt.Sprint(dig(f.get("/v1/models").json(t), "data", 0, "meta", "n_ctx"))
+		f.stop()
+		want := fmt.Sprintf(`msg="the model was trained for a shorter context" asked=%d slot=%s`, asked/2, held)
+		if got := said.String(); strings.Contains(got, want) != warns || (got == "") == warns {
+			t.Errorf("asked for %d, it said %q; want %q: %v", asked, got, want, warns)
+		}
 	}
 }
 

@@ -62,6 +62,9 @@ func assemble(ctx context.Context, f *gguf.File, cfg Config) (*Parts, error) {
 		Engine: engine, Tokenizer: words{tok}, NewSampler: m.NewSampler,
 		Info: describe(f, m, tok), Slots: slots, Context: tokens,
 	}
+	if asked := cfg.Context / max(1, cfg.Parallel); asked > tokens {
+		cfg.Log.Warn("the model was trained for a shorter context", "asked", asked, "slot", tokens)
+	}
 	p.Info.Path = cfg.Model
 	p.Template, err = templateOf(p.Info)
 	if err != nil {

@@ -123,7 +123,7 @@ func (h *hand) feedForward(l *layer, n int, thin bool) {
 			h.gate(l, s, row)
 		}
 		if l.down.packs {
-			h.packGate(s, n, from, to)
+			h.packGate(&l.down, s, n, from, to)
 		}
 	})
 	h.w.Barrier()
@@ -153,8 +153,8 @@ func (h *hand) gate(l *layer, s share, row int) {
 }
 
 // packGate quantises a share of the rows from..to-1 of n, which are whole tiles,
-// while it is still in the worker's cache.
-func (h *hand) packGate(s share, n, from, to int) {
+// as the input of an op while it is still in the worker's cache.
+func (h *hand) packGate(o *op, s share, n, from, to int) {
 	m := h.m
 	ld := m.layers[0].gateUp.mats[0].PaddedRows()
 	_, full := m.k.TileSpan(maxBatch, 0)
@@ -162,7 +162,7 @@ func (h *hand) packGate(s share, n, from, to int) {
 		if first, _ := m.k.TileSpan(n, i); first >= to {
 			return
 		}
-		m.k.PackColumns(m.work.gated, m.work.gate, ld, n, m.p.ffn, i, s.from*m.k.R, min(s.to*m.k.R, m.p.ffn))
+		m.packer(o).PackColumns(m.work.gated, m.work.gate, ld, n, m.p.ffn, i, s.from*m.k.R, min(s.to*m.k.R, m.p.ffn))
 	}
 }
 
@@ -265,7 +265,7 @@ func (h *hand) joined(o *op, n int, j *joint) tensor.Activations {
 			row(r)
 		}
 		for i := range h.tiles(o, n) {
-			m.k.PackActivations(packed, norm, width, n, width, i)
+			m.packer(o).PackActivations(packed, norm, width, n, width, i)
 		}
 		return in
 	}
@@ -274,7 +274,7 @@ func (h *hand) joined(o *op, n int, j *joint) tensor.Activations {
 		h.each(n, row)
 		h.w.Barrier()
 		if o.packs {
-			h.packShared(norm, width, n, width)
+			h.packShared(o, norm, width, n)
 		}
 		return in
 	}
@@ -283,7 +283,7 @@ func (h *hand) joined(o *op, n int, j *joint) tensor.Activations {
 			row(r)
 		}
 		if o.packs {
-			m.k.PackActivations(packed, norm, width, n, width, i)
+			m.packer(o).PackActivations(packed, norm, width, n, width, i)
 		}
 	})
 	h.w.Barrier()
@@ -300,7 +300,7 @@ func (p *pass) tiles(o *op, n int) int {
 
 // pack returns n rows of x, stride floats apart, as the input of an op.
 func (h *hand) pack(o *op, n int, x []float32, stride int) tensor.Activations {
-	k := h.m.k
+	k := h.m.packer(o)
 	in := tensor.Activations{X: x, Stride: stride, Packed: h.m.work.packed}
 	switch {
 	case !o.packs:
@@ -310,15 +310,15 @@ func (h *hand) pack(o *op, n int, x []float32, stride int) tensor.Activations {
 			k.PackActivations(in.Packed, x, stride, n, o.cols(), i)
 		}
 	default:
-		h.packShared(x, stride, n, o.cols())
+		h.packShared(o, x, stride, n)
 	}
 	return in
 }
 
-// packShared quantises n rows of x, shared out among the workers.
-func (h *hand) packShared(x []float32, stride, n, cols int) {
+// packShared quantises n rows of x as the input of an op, shared out among the workers.
+func (h *hand) packShared(o *op, x []float32, stride, n int) {
 	const least = 4 * blockRows // columns that are worth a turn
-	k := h.m.k
+	k, cols := h.m.packer(o), o.cols()
 	tiles := k.Tiles(n)
 	parts := h.parts(tiles, max(1, cols/least))
 	blocks := cols / blockRows

@@ -66,6 +66,7 @@ func (r Rounding) twice(parameters uint64) bool {
 type Model struct {
 	p       *params
 	k       *tensor.Kernels
+	plain   *tensor.Kernels // pack the input of most ops, see packer
 	cfg     Config
 	weights *tensor.Arena // packed weights and norms
 	scratch *tensor.Arena // what a pass works in
@@ -121,6 +122,7 @@ func Load(f *gguf.File, cfg Config) (*Model, error) {
 	if m.k = k; cfg.Rounding.twice(m.parameters) {
 		m.k = k.Split()
 	}
+	m.plain = m.k.Plain()
 	if err := m.configure(cfg); err != nil {
 		m.Close()
 		return nil, err

@@ -48,6 +48,14 @@ func newTwins(a, b *tensor.Matrix, r int) op {
 	return o
 }
 
+// packer returns the kernels that pack the input of an op.
+func (m *Model) packer(o *op) *tensor.Kernels {
+	if o.together > 1 {
+		return m.k
+	}
+	return m.plain
+}
+
 // cols returns the length of the input.
 func (o *op) cols() int { return o.mats[0].Cols() }
 

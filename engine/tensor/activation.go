@@ -119,7 +119,7 @@ func (k *Kernels) PackColumns(dst []byte, x []float32, stride, tokens, cols, ind
 	} else {
 		k.quant.activation(dst, x, stride, to-from, t.n)
 	}
-	if k.quant.wide != nil && t.n == wideTokens {
+	if t.n == wideTokens && k.wideTiles(tokens) > 0 {
 		k.addWide(whole, cols, from, to)
 	}
 }

@@ -17,6 +17,7 @@ type Kernels struct {
 	ops   opsTable   // element-wise operations
 
 	parts   int        // into which activations are quantised: 1, or 2 after Split
+	plain   bool       // see Plain
 	scratch *sync.Pool // of *scratch
 }
 
@@ -37,4 +38,12 @@ func For(level Level) (*Kernels, error) {
 		scratch: &sync.Pool{New: func() any { return new(scratch) }},
 	}
 	return k, nil
+}
+
+// Plain returns kernels that leave out of packed activations what only products
+// with a matrix of Together above 1 read. They are for the other products.
+func (k *Kernels) Plain() *Kernels {
+	c := *k
+	c.plain = true
+	return &c
 }

@@ -30,7 +30,7 @@ func (k *Kernels) MatMul(dst []float32, ldc int, m *Matrix, act Activations, tok
 		return
 	}
 	done := panelFrom // panels before it are done for the full tiles
-	if full := tokens * k.parts / wideTokens; k.quant.wide != nil && m.typ == Q8_0 && full >= wideLeast {
+	if full := k.wideTiles(tokens); full > 0 && m.typ == Q8_0 {
 		done += (panelTo - panelFrom) &^ (widePanels - 1)
 		k.mulWide(dst, ldc, m, act.Packed, full, panelFrom, done)
 		k.mulTiles(dst, ldc, m, act.Packed, tokens, full, panelFrom, done)

@@ -21,14 +21,14 @@ const (
 const (
 	wideTokens = 6         // tokens of a tile that has the wide form
 	widePanels = 4         // panels that the kernel works on at once
-	wideTiles  = 20        // tiles that one call takes at most: their sums fill half a first-level cache
+	wideMost   = 20        // tiles that one call takes at most: their sums fill half a first-level cache
 	wideBytes  = 768 << 10 // of activations that one call takes, to stay in the second-level cache
 	wideLeast  = 2         // tiles for which a block of weights is worth the preparation
 
-	wideWork = widePanels*(8*4*32+32) + wideTiles*wideTokens*widePanels*32 // bytes that the kernel works in
+	wideWork = widePanels*(8*4*32+32) + wideMost*wideTokens*widePanels*32 // bytes that the kernel works in
 )
 
-// wideKernel multiplies npanel panels at w, a multiple of widePanels, by ntile tiles, at most wideTiles, whose wide
+// wideKernel multiplies npanel panels at w, a multiple of widePanels, by ntile tiles, at most wideMost, whose wide
 // forms begin at a and are stride bytes apart. c, nblk and ldc are as for a quantKernel. work is wideWork bytes of any
 // content.
 type wideKernel func(w, a *byte, c *float32, work *byte, nblk, npanel, ntile, stride, ldc int)
@@ -46,6 +46,15 @@ func (k *Kernels) packedBytes(rows, cols int) int {
 		words += rows / wideTokens * wideTokens * wideWords
 	}
 	return cols / 32 * words * 4
+}
+
+// wideTiles returns the number of tiles of a batch that have the wide form, the first ones; none where it does not pay.
+func (k *Kernels) wideTiles(tokens int) int {
+	n := tokens * k.parts / wideTokens
+	if k.quant.wide == nil || k.plain || n < wideLeast {
+		return 0
+	}
+	return n
 }
 
 // addWide writes the wide form of the columns from..to-1 of a full tile, which is packed at tile.
@@ -68,7 +77,7 @@ func (k *Kernels) mulWide(dst []float32, ldc int, m *Matrix, packed []byte, tile
 	w, work := m.data[panelFrom*m.panel:panelTo*m.panel], s.aligned(wideWork)
 	blocks, panels := m.cols/32, panelTo-panelFrom
 	plain, stride := blocks*wideTokens*actWords*4, k.packedBytes(wideTokens, m.cols)
-	most := min(max(wideBytes/(stride-plain), wideLeast), wideTiles)
+	most := min(max(wideBytes/(stride-plain), wideLeast), wideMost)
 	calls := (tiles + most - 1) / most
 	for i := range calls {
 		from, to := tiles*i/calls, tiles*(i+1)/calls

@@ -103,3 +103,30 @@ func TestManyTokensNotFinite(t *testing.T) {
 		}
 	})
 }
+
+// TestPlain: what plain kernels packed serves the matrices that need no more.
+func TestPlain(t *testing.T) {
+	eachLevel(t, func(t *testing.T, k *tensor.Kernels) {
+		for _, typ := range quantised {
+			const rows, cols, tokens = 33, 256, 25
+			r := rand.New(rand.NewPCG(14, uint64(typ)))
+			m, err := k.Pack(newArena(t), typ, rows, cols, randomRaw(typ, rows*cols, r))
+			if err != nil {
+				t.Fatal(err)
+			}
+			with := k.Plain()
+			if m.Together() > 1 {
+				with = k
+			}
+			x := randomFloats(tokens*cols, r)
+			got, want := make([]float32, tokens*m.PaddedRows()), make([]float32, tokens*m.PaddedRows())
+			k.MatMul(got, m.PaddedRows(), m, pack(with, typ, x, cols, tokens, cols), tokens, 0, m.Panels())
+			k.Plain().MatMul(want, m.PaddedRows(), m, pack(k.Plain(), typ, x, cols, tokens, cols), tokens, 0, m.Panels())
+			for i := range got {
+				if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+					t.Fatalf("%v: value %d is %g, with plain kernels alone it is %g", typ, i, got[i], want[i])
+				}
+			}
+		}
+	})
+}

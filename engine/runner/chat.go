@@ -164,6 +164,7 @@ func readKwargs(f *fields) json.RawMessage {
 // function leaves only that; whether the model calls it stays with the model.
 func readTools(f *fields) json.RawMessage {
 	tools := f.list("tools")
+	checkTools(f, tools)
 	choice := "auto"
 	named := ""
 	if f.has("tool_choice") {
@@ -182,9 +183,8 @@ func readTools(f *fields) json.RawMessage {
 		f.fail(invalid("tool_choice", "expected none, auto, required or a function, but got %q", choice))
 	}
 	if named != "" {
-		all := len(tools)
 		tools = slices.DeleteFunc(tools, func(t json.RawMessage) bool { return toolName(t) != named })
-		if len(tools) == 0 && all > 0 {
+		if len(tools) == 0 {
 			f.fail(invalid("tool_choice", "there is no tool %q", named))
 		}
 	}
@@ -195,6 +195,22 @@ func readTools(f *fields) json.RawMessage {
 		return f.raw["tools"]
 	}
 	return slices.Concat([]byte("["), bytes.Join(asBytes(tools), []byte(",")), []byte("]"))
+}
+
+// checkTools wants a name for every function. Tools of other types are left to the model.
+func checkTools(f *fields, tools []json.RawMessage) {
+	for i, tool := range tools {
+		t := &fields{}
+		if json.Unmarshal(tool, &t.raw) != nil || t.text("type", "function") != "function" {
+			continue
+		}
+		function := t.object("function")
+		if name := function.text("name", ""); name == "" && function.problem == nil {
+			function.fail(invalid("name", "it is required"))
+		}
+		t.merge("function", function)
+		f.merge(fmt.Sprintf("tools[%d]", i), t)
+	}
 }
 
 func toolName(tool json.RawMessage) string {

@@ -57,7 +57,7 @@ func (s *service) newJob(set settings, prompts [][]int32) (*job, *problem) {
 		return nil, invalid("id_slot", "there is no slot %d, only 0 to %d", set.Slot, s.parts.Slots-1)
 	}
 	if len(prompts)*set.choices > maxTasks {
-		return nil, badBody("%d prompts of %d answers each are more than %d answers", len(prompts), set.choices, maxTasks)
+		return nil, invalid("prompt", "%d prompts with %d answers each are more than %d answers", len(prompts), set.choices, maxTasks)
 	}
 	j := &job{s: s, set: &set, box: batch.NewMailbox(), created: time.Now().Unix()}
 	for _, prompt := range prompts {

@@ -81,6 +81,10 @@ bench-engine: build ## the engine beside llama-server: same file, threads and co
 bench-proxy: setup ## serve beside Caddy, LiteLLM and $$LLAMA_SWAP: time and work that each adds to a stream
 	@bash e2e/test.sh bench-proxy
 
+.PHONY: bench-edge
+bench-edge: setup ## a box beside Caddy as TLS proxy over HTTP/1.1, 2 and 3; 1,000 streams, memory, start
+	@bash e2e/test.sh bench-edge
+
 .PHONY: llama
 llama: ## build the reference llama-server into the cache (about 10 minutes) and print its directory
 	@bash e2e/llama/build.sh

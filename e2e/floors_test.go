@@ -67,7 +67,7 @@ var doors = map[string][]string{
 	"github.com/tetratelabs/wazero":    {"extensions", "store/documents"},
 	"modernc.org/sqlite":               {"store"},
 	"filippo.io/age":                   {"store"},
-	"github.com/quic-go/quic-go":       {"appliance/edge"},
+	"github.com/quic-go/quic-go":       {"appliance/edge", "e2e/benchedge"},
 	"github.com/caddyserver/certmagic": {"appliance/edge"},
 	"github.com/brutella/dnssd":        {"appliance/edge"},
 	"github.com/libdns":                {"appliance/edge"},

@@ -5,6 +5,7 @@
 #   test.sh all           quick, then the slow rest
 #   test.sh bench-engine  the engine beside the reference server
 #   test.sh bench-proxy   serve beside other proxies
+#   test.sh bench-edge    a box beside Caddy
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CGO_ENABLED=0
@@ -93,5 +94,12 @@ case "${1:-quick}" in
     mkdir -p bin && go build -o bin/benchproxy ./e2e/benchproxy
     bin/benchproxy -bin bin/1bit -caddy "$CADDY" -litellm "$LITELLM" -litellm-missing "$LITELLM_MISSING" ${BENCH_ARGS:-}
     ;;
-  *) echo "usage: test.sh quick|e2e|all|bench-engine|bench-proxy" >&2; exit 2 ;;
+  bench-edge)
+    eval "$(bash $here/setup.sh proxies)"
+    go build -trimpath -ldflags '-s -w' -o bin/1bit ./appliance
+    mkdir -p bin && go build -o bin/benchedge ./e2e/benchedge
+    ulimit -n 65536 2>/dev/null || true
+    bin/benchedge -bin bin/1bit -caddy "$CADDY" ${BENCH_ARGS:-}
+    ;;
+  *) echo "usage: test.sh quick|e2e|all|bench-engine|bench-proxy|bench-edge" >&2; exit 2 ;;
 esac

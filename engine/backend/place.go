@@ -198,6 +198,6 @@ func (p *planner) checkBuiltin(model Model) error {
 	if p.auto {
 		where += ", which was chosen (" + p.plan.Why + ")"
 	}
-	return fmt.Errorf("%s: the built-in engine does not run the architecture %q (it runs %s); give --llama-server PATH to run it with llama.cpp, or a device that this box has",
+	return fmt.Errorf("%s: the built-in engine does not run the architecture %.80q (it runs %s); give --llama-server PATH to run it with llama.cpp, or a device that this box has",
 		where, model.Architecture, strings.Join(known, ", "))
 }

@@ -29,6 +29,8 @@ func TestRefused(t *testing.T) {
 	}{
 		{"architecture", "mamba", func(*spec) {}, true, `"mamba"`},
 		{"architecture says what to do", "mamba", func(*spec) {}, true, "--device"},
+		{"architecture without end", strings.Repeat("a", 4096), func(*spec) {}, true, "--device"},
+		{"scaling without end", "llama", set("rope.scaling.type", strings.Repeat("a", 1<<20)), true, "rope.scaling.type"},
 		{"experts", "llama", set("expert_count", uint32(8)), true, "expert_count = 8"},
 		{"attention scale", "llama", set("attention.scale", float32(0.5)), true, "attention.scale"},
 		{"soft cap of scores", "gemma3", set("attn_logit_softcapping", float32(50)), true, "attn_logit_softcapping"},
@@ -84,8 +86,8 @@ func TestRefused(t *testing.T) {
 				m.Close()
 				t.Fatal("loaded")
 			}
-			if !strings.Contains(err.Error(), c.want) {
-				t.Errorf("error %q does not say %q", err, c.want)
+			if !strings.Contains(err.Error(), c.want) || len(err.Error()) > 400 {
+				t.Errorf("error %q does not say %q, or too much", err, c.want)
 			}
 			if _, ok := errors.AsType[*model.UnsupportedError](err); ok != c.unsupported {
 				t.Errorf("error %q: unsupported is %v", err, ok)

@@ -128,7 +128,7 @@ func readParams(f *gguf.File) (*params, error) {
 	switch p.arch {
 	case "llama", "qwen2", "qwen3", "gemma3":
 	default:
-		return nil, unsupported("architecture %q is not one the built-in engine runs (%s); use --device with a llama-server", p.arch, architectures)
+		return nil, unsupported("architecture %.80q is not one the built-in engine runs (%s); use --device with a llama-server", p.arch, architectures)
 	}
 	r := &reader{f: f, prefix: p.arch + "."}
 	p.layers = r.count("block_count", 1, maxLayers, -1)

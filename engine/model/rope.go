@@ -52,7 +52,7 @@ func readRope(r *reader, p *params) rope {
 			ro.mscale *= 1 + 0.1*math.Log(ro.factor)
 		}
 	default:
-		r.fail(unsupported("%srope.scaling.type %q is not one the built-in engine computes (none, linear, yarn)", r.prefix, kind))
+		r.fail(unsupported("%srope.scaling.type %.80q is not one the built-in engine computes (none, linear, yarn)", r.prefix, kind))
 	}
 	return ro
 }

@@ -58,7 +58,7 @@ func (b *bpe) learn(i int, merge string, spell spelling, buf []byte) ([]byte, er
 		at = strings.IndexByte(merge[1:], ' ') + 1
 	}
 	if at < 1 || at+1 >= len(merge) {
-		return buf, refuse("merges", "merge %d, %q, has not two parts", i, merge)
+		return buf, refuse("merges", "merge %d, %.80q, has not two parts", i, merge)
 	}
 	buf, ok := spell(buf, merge[:at])
 	n := len(buf)

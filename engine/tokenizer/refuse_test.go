@@ -36,6 +36,10 @@ func TestDamagedVocabulariesAreRefused(t *testing.T) {
 		{"merge of one part", "merges", `merge 1, "ab"`, change(byteLevel("gpt-2"), func(v *vocab) { v.merges = []string{"a b", "ab"} })},
 		{"merge without left", "merges", `merge 0, " b"`, change(byteLevel("gpt-2"), func(v *vocab) { v.merges = []string{" b"} })},
 		{"merge without right", "merges", `merge 0, "a "`, change(byteLevel("gpt-2"), func(v *vocab) { v.merges = []string{"a "} })},
+		{"merge without end", "merges", "has not two parts", change(byteLevel("gpt-2"), func(v *vocab) { v.merges = []string{strings.Repeat("a", 1<<20)} })},
+		{"pre-tokenizer without end", "pre", "unknown pre-tokenizer", byteLevel(strings.Repeat("a", 1<<20))},
+		{"tokenizer without end", "model", "unknown tokenizer", change(spmVocab(), func(v *vocab) { v.model = strings.Repeat("a", 1<<20) })},
+		{"byte token without end", "tokens", "byte token", change(spmVocab(), func(v *vocab) { v.add(strings.Repeat("a", 1<<20), byteType, 0) })},
 		{"empty merge", "merges", "merge 0", change(byteLevel("gpt-2"), func(v *vocab) { v.merges = []string{""} })},
 		{"BOS out of range", "bos_token_id", "token 999 of", key(spmVocab(), "bos_token_id", uint32(999))},
 		{"EOS out of range", "eos_token_id", "token 70000 of", key(spmVocab(), "eos_token_id", uint64(70000))},
@@ -48,7 +52,7 @@ func TestDamagedVocabulariesAreRefused(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := tokenizer.New(c.v.file(t))
 			e, ok := errors.AsType[*tokenizer.Error](err)
-			if !ok || e.Key != "tokenizer.ggml."+c.key || !strings.Contains(e.What, c.what) {
+			if !ok || e.Key != "tokenizer.ggml."+c.key || !strings.Contains(e.What, c.what) || len(e.Error()) > 400 {
 				t.Errorf("New: %v; want %s: ...%s...", err, c.key, c.what)
 			}
 		})

@@ -142,7 +142,7 @@ func newPieces(v *vocabulary, spell spelling) (*symbols, error) {
 		case a&byteToken != 0:
 			b, isByte := byteOf(text)
 			if !isByte {
-				return nil, refuse("tokens", "byte token %d is %q", i, text)
+				return nil, refuse("tokens", "byte token %d is %.80q", i, text)
 			}
 			piece = append(piece[:0], b)
 		case a&normal == 0:

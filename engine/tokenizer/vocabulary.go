@@ -98,7 +98,7 @@ func (v *vocabulary) readModel() error {
 	case "gpt2":
 		p, ok := preTokenizerOf(pre)
 		if !ok {
-			return refuse("pre", "unknown pre-tokenizer %q", pre)
+			return refuse("pre", "unknown pre-tokenizer %.80q", pre)
 		}
 		v.pre, v.addBOS = p, p.addBOS
 	case "gemma4":
@@ -113,7 +113,7 @@ func (v *vocabulary) readModel() error {
 	case "":
 		return refuse("model", "missing")
 	default:
-		return refuse("model", "unknown tokenizer %q", model)
+		return refuse("model", "unknown tokenizer %.80q", model)
 	}
 	return nil
 }

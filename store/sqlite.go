@@ -187,12 +187,16 @@ func (w *writer) transact(ctx context.Context, now time.Time, f func(t *txn) err
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
-	t := &txn{w: w, now: now}
-	if _, err := t.exec(ctx, "begin immediate"); err != nil {
+	// neither end may be cut short: a begin that was done and not heard of would leave the writer inside a transaction for
+	// ever, and after a commit the caller could not know which it was
+	end := context.WithoutCancel(ctx)
+	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	// neither end may be cut short, or the caller could not know which it was
-	end := context.WithoutCancel(ctx)
+	t := &txn{w: w, now: now}
+	if _, err := t.exec(end, "begin immediate"); err != nil {
+		return false, err
+	}
 	done := false
 	defer func() {
 		if !done {

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
@@ -298,5 +299,19 @@ func TestFilesAreForTheOwnerAlone(t *testing.T) {
 	}))
 	if _, err := os.Stat(filepath.Join(dir, "1bit.db")); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestCancelledWrites has callers go at any moment of a change: the next one must work, and what was said to be done is.
+func TestCancelledWrites(t *testing.T) {
+	f, ctx := open(t, t.TempDir()), t.Context()
+	for i := range 400 {
+		gone, cancel := context.WithTimeout(ctx, time.Duration(i%40)*10*time.Microsecond)
+		err := f.Audit(gone, store.System(), "test", "cancelled", "")
+		cancel()
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) && !strings.Contains(err.Error(), "interrupt") {
+			t.Fatalf("round %d: %v", i, err)
+		}
+		f.must(f.Audit(ctx, store.System(), "test", "kept", ""))
 	}
 }

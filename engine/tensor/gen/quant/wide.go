@@ -81,13 +81,17 @@ func wide(f *asm.File) {
 	f.P("ADDQ $%d, DI\nADDQ R11, SI\nSUBQ $%d, left-8(SP)\nJNZ panels\nVZEROUPPER\nRET", 32*widePanels, widePanels)
 }
 
-// wideWeights makes the variants of a block of weights, and its scales.
+// wideWeights makes the variants of a block of weights, and its scales. The next block is fetched meanwhile: it comes
+// too late to be foreseen by the processor.
 func wideWeights(f *asm.File) {
 	at := []string{"(SI)", "(SI)(R10*1)", "(SI)(R10*2)", "(SI)(R11*1)"}
 	for v := range 4 {
 		f.P("VMOVDQU variant%d<>(SB), Y%d", v, 12+v)
 	}
 	for p := range widePanels {
+		for i := 0; i <= panelBlock; i += 64 {
+			f.P("PREFETCHT0 %d%s", panelBlock+i, at[p])
+		}
 		f.P("VCVTPH2PS %s, Y0\nVMOVUPS Y0, %d(R9)", at[p], wideScales+32*p)
 		for g := range 8 {
 			w := (4*g + p) % 3 * 4

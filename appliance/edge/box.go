@@ -185,7 +185,7 @@ func (b *Box) Close() error {
 		b.tcp.Close()
 	}
 	if b.udp != nil {
-		b.udp.Close()
+		_ = b.udp.Close() // it may be closed already
 	}
 	if b.plain != nil {
 		b.plain.Close()

@@ -1,6 +1,7 @@
 package edge_test
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -106,6 +107,62 @@ func TestBoxRefusesForeignNames(t *testing.T) {
 	if list, _ := store.List(t.Context(), "certificates", true); len(list) != 3 { // the address of loopback: certificate, key, metadata
 		t.Errorf("stored: %v", list)
 	}
+}
+
+// TestBoxCertifiesNoMoreThanItsNames asks for many names that are almost the box's: what anybody may make it certify is
+// bounded.
+func TestBoxCertifiesNoMoreThanItsNames(t *testing.T) {
+	store := newMemory()
+	cfg := config()
+	cfg.Storage, cfg.Names = store, []string{"*.apps.lan"}
+	b := serve(t, cfg, says("here"))
+	for i := range 10 {
+		for _, name := range []string{fmt.Sprintf("x%d.localhost", i), fmt.Sprintf("127.1.1.%d", i), fmt.Sprintf("a.b%d.apps.lan", i)} {
+			if shown(t, b, name) {
+				t.Errorf("%s is certified", name)
+			}
+		}
+		if !shown(t, b, fmt.Sprintf("app%d.apps.lan", i)) {
+			t.Error("a name of the wildcard is not certified")
+		}
+	}
+	list, err := store.List(t.Context(), "certificates", true)
+	if err != nil || len(list) != 3 { // certificate, key and metadata of the wildcard
+		t.Errorf("stored: %v, %v", list, err)
+	}
+	if _, body := get(t, b.client(t, "h3"), "https://chat.apps.lan/"); body != "here" {
+		t.Errorf("got %q", body)
+	}
+}
+
+// shown reports whether the box shows a certificate to a client that asks for name, an address perhaps, which proper
+// clients do not ask for.
+func shown(t *testing.T, b *running, name string) bool {
+	t.Helper()
+	raw, err := net.Dial("tcp", addressOf(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close()
+	placeholder := strings.Repeat("a", len(name))
+	c := tls.Client(&renamed{Conn: raw, from: placeholder, to: name}, &tls.Config{ServerName: placeholder, InsecureSkipVerify: true})
+	got := false
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	err = c.Handshake()
+	if state := c.ConnectionState(); len(state.PeerCertificates) > 0 {
+		got = true
+	}
+	return got || err == nil || strings.Contains(err.Error(), "bad record MAC")
+}
+
+// renamed changes a name in the first flight of a client.
+type renamed struct {
+	net.Conn
+	from, to string
+}
+
+func (r *renamed) Write(b []byte) (int, error) {
+	return r.Conn.Write(bytes.ReplaceAll(b, []byte(r.from), []byte(r.to)))
 }
 
 func TestBoxGuard(t *testing.T) {

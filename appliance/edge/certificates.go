@@ -49,7 +49,13 @@ func newCertificates(b *Box) (*certificates, error) {
 	})
 	c.local = certmagic.New(c.cache, certmagic.Config{
 		Storage: kept, Logger: log, DisableARI: true, OCSP: certmagic.OCSPConfig{DisableStapling: true},
-		Issuers:  []certmagic.Issuer{b.authority},
+		Issuers: []certmagic.Issuer{b.authority},
+		SubjectTransformer: func(_ context.Context, name string) string { // one certificate for all names of a wildcard
+			if w := b.names.Load().wildcard(canonical(name)); w != "" {
+				return w
+			}
+			return name
+		},
 		OnDemand: &certmagic.OnDemandConfig{DecisionFunc: func(_ context.Context, name string) error { return b.mayCertify(name) }},
 	})
 	switch c.cfg.Mode {
@@ -92,6 +98,9 @@ func (c *certificates) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 		return c.public.GetCertificate(hello)
 	}
 	name := canonical(hello.ServerName)
+	if _, err := netip.ParseAddr(name); err == nil {
+		return nil, errors.New("an address is no name of a server") // else anybody could have one certified for each of 127.0.0.0/8
+	}
 	if name == "" && hello.Conn != nil {
 		name = localAddress(hello.Conn)
 	}

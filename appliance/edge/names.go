@@ -74,10 +74,7 @@ func newNames(box string, more []string) (*names, error) {
 
 // has reports whether name, in canonical form, is one of the box's names. Addresses count only when they were given.
 func (n *names) has(name string) bool {
-	if n.exact[name] || strings.HasSuffix(name, ".localhost") {
-		return true
-	}
-	return n.wildcard(name) != ""
+	return n.exact[name] || n.wildcard(name) != ""
 }
 
 // wildcard returns the pattern that covers name, or nothing.

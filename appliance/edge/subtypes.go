@@ -114,7 +114,7 @@ func (s *subtypes) run(ctx context.Context, interfaces []string) error {
 	}
 	for _, l := range links {
 		l.everywhere(&dns.Msg{MsgHdr: dns.MsgHdr{Response: true, Authoritative: true}, Answer: s.records(0)})
-		l.conn.Close()
+		_ = l.conn.Close() // nothing is left to do about what it says
 	}
 	group.Wait()
 	return nil

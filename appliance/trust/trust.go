@@ -126,7 +126,7 @@ func (m *Machine) found() *anchor {
 		if info, err := os.Stat(m.Prefix + a.folder); err != nil || !info.IsDir() {
 			continue
 		}
-		if _, err := m.Look(a.update[0]); err == nil {
+		if m.has(a.update[0]) {
 			return &a
 		}
 	}
@@ -152,7 +152,7 @@ func (m *Machine) unanchor(ctx context.Context, r Root) error {
 		return nil
 	}
 	path := m.Prefix + filepath.Join(a.folder, r.label()+a.ending)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+	if !exists(path) {
 		return nil
 	}
 	m.Say("removing " + path)
@@ -176,14 +176,26 @@ func denied(err error) error {
 // database is where Chromium on Linux keeps what a person trusts.
 func (m *Machine) database() string { return filepath.Join(m.Home, ".pki", "nssdb") }
 
+// has reports whether a program is there.
+func (m *Machine) has(program string) bool {
+	_, err := m.Look(program)
+	return err == nil
+}
+
+// exists reports whether a file is there.
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
 // browsers makes Chromium trust a root, if its tool is there.
 func (m *Machine) browsers(ctx context.Context, r Root, file string) error {
-	if _, err := m.Look("certutil"); err != nil {
+	if !m.has("certutil") {
 		m.Say("leaving browsers alone: certutil is not there (Debian has it in libnss3-tools, Fedora in nss-tools)")
 		return nil
 	}
 	db := "sql:" + m.database()
-	if _, err := os.Stat(filepath.Join(m.database(), "cert9.db")); errors.Is(err, fs.ErrNotExist) {
+	if !exists(filepath.Join(m.database(), "cert9.db")) {
 		m.Say("making " + m.database())
 		if err := os.MkdirAll(m.database(), 0o700); err != nil {
 			return err
@@ -197,15 +209,12 @@ func (m *Machine) browsers(ctx context.Context, r Root, file string) error {
 
 // forget makes Chromium trust a root no more.
 func (m *Machine) forget(ctx context.Context, r Root) error {
-	if _, err := m.Look("certutil"); err != nil {
-		return nil
-	}
-	if _, err := os.Stat(filepath.Join(m.database(), "cert9.db")); err != nil {
-		return nil
-	}
 	db := "sql:" + m.database()
-	if m.Run(ctx, "certutil", "-d", db, "-L", "-n", r.label()) != nil {
-		return nil // it is not there
+	if !m.has("certutil") || !exists(filepath.Join(m.database(), "cert9.db")) {
+		return nil
+	}
+	if listed := m.Run(ctx, "certutil", "-d", db, "-L", "-n", r.label()) == nil; !listed {
+		return nil
 	}
 	return m.step(ctx, "certutil", "-d", db, "-D", "-n", r.label())
 }

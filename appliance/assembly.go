@@ -39,6 +39,7 @@ func assemble(ctx context.Context, cfg config.Config, out outputs) (*assembly, e
 	if err != nil {
 		return nil, err
 	}
+	machine.Installed = programsIn("")
 	plan, err := backend.NewPlan(ctx, machine, cfg.Models[0])
 	if err != nil {
 		return nil, err

@@ -90,7 +90,7 @@ func thisBox() (doctor.Box, error) {
 
 // findServer looks for a device's server as serve does without an option.
 func findServer(prefix string, d engine.Device) (doctor.Program, error) {
-	m := backend.Machine{GOOS: runtime.GOOS, Executable: filepath.Join(prefix, "bin", "1bit"), Environ: os.Environ()}
+	m := backend.Machine{GOOS: runtime.GOOS, Executable: filepath.Join(prefix, "bin", "1bit"), Environ: os.Environ(), Installed: programsIn("")}
 	path, from, err := m.Program(d)
 	return doctor.Program{Path: path, From: from}, err
 }

@@ -51,10 +51,16 @@ func (p program) appliance(ctx context.Context, args []string) int {
 	}
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	if err := p.runBox(ctx, o); err != nil && ctx.Err() == nil {
-		return p.fail("appliance", err)
+	for {
+		err := p.runBox(ctx, o)
+		if errors.Is(err, errRestored) && ctx.Err() == nil {
+			continue // the same box, with the state of the backup
+		}
+		if err != nil && ctx.Err() == nil {
+			return p.fail("appliance", err)
+		}
+		return 0
 	}
-	return 0
 }
 
 // box is a running appliance: what lives as long as the program, and the assembly of the moment.
@@ -79,6 +85,9 @@ type box struct {
 	api       atomic.Pointer[gateway.Gateway]
 	downloads downloads
 	problems  problems
+
+	restoring atomic.Pointer[restoring] // what is to be restored once the box has stopped
+	halt      context.CancelFunc        // ends run
 }
 
 // runBox runs a box until ctx ends.
@@ -90,6 +99,7 @@ func (p program) runBox(ctx context.Context, o boxOptions) error {
 	if b.starts, err = backend.ThisMachine(); err != nil {
 		return err
 	}
+	b.starts.Installed = programsIn(o.state)
 	if b.store, err = store.Open(ctx, store.Config{Dir: o.state, Log: b.log}); err != nil {
 		return fmt.Errorf("opening the state in %s: %w", o.state, err)
 	}
@@ -105,7 +115,11 @@ func (p program) runBox(ctx context.Context, o boxOptions) error {
 	if err := b.build(ctx, p, assembly); err != nil {
 		return err
 	}
-	return b.run(ctx)
+	err = b.run(ctx)
+	if r := b.restoring.Load(); r != nil && err == nil {
+		return r.finish(ctx, b)
+	}
+	return err
 }
 
 // build makes everything that lives as long as the program. It serves nothing yet.
@@ -117,9 +131,12 @@ func (b *box) build(ctx context.Context, p program, a *boxAssembly) (err error) 
 	}
 	if b.auth, err = auth.New(auth.Config{
 		Store: b.store, Log: b.log, Console: b.console,
-		URL:     func() string { return b.edge.URL() },
-		Root:    func() []byte { pem, _ := b.edge.Root(); return pem },
-		Claimed: func() { b.edge.Advertise(true) },
+		URL:      func() string { return b.edge.URL() },
+		Root:     func() []byte { pem, _ := b.edge.Root(); return pem },
+		Words:    edge.Words,
+		Settings: b.chosen,
+		Restore:  b.restore,
+		Claimed:  b.claimed,
 	}); err != nil {
 		return err
 	}
@@ -139,6 +156,7 @@ func (b *box) build(ctx context.Context, p program, a *boxAssembly) (err error) 
 func (b *box) run(ctx context.Context) error {
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
+	b.halt = stop
 	// what requests need outlives the last of them
 	behind, stopBehind := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBehind()

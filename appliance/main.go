@@ -20,8 +20,10 @@ const usage = `usage: 1bit COMMAND [options]
   serve     serve a model over an OpenAI-compatible API
   chat      talk to a model in the terminal
   model     obtain, import and quantise models, plan what fits where
+  backend   install the servers that run models, go back to the version before
   appliance run a box: many models, people, keys, HTTPS
   engine    run the built-in engine alone
+  backup    copy a box's state, encrypted; restore puts it back
   config    check or show the configuration of a box
   claim     make a new box yours
   key       make, list and revoke the keys of the box on this machine
@@ -62,8 +64,14 @@ func (p program) run(ctx context.Context, args []string) int {
 		return p.chat(ctx, rest)
 	case "model":
 		return runModel(rest, p.stdout, p.stderr)
+	case "backend":
+		return runBackend(ctx, rest, p.stdout, p.stderr)
 	case "appliance":
 		return p.appliance(ctx, rest)
+	case "backup":
+		return p.backup(ctx, rest)
+	case "restore":
+		return p.restoreCopy(ctx, rest)
 	case "config":
 		return p.config(rest)
 	case "claim":

@@ -55,17 +55,27 @@ func newLocal(given string, getenv func(string) string) (*local, error) {
 
 // call sends in as JSON, when there is one, and reads the answer into out, when there is one.
 func (l *local) call(ctx context.Context, method, path string, in, out any) error {
+	answer, err := l.send(ctx, method, path, in)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	return readAnswer(answer, out)
+}
+
+// send sends in as JSON, when there is one, and returns the open answer.
+func (l *local) send(ctx context.Context, method, path string, in any) (*http.Response, error) {
 	var body io.Reader
 	if in != nil {
 		b, err := json.Marshal(in)
 		if err != nil {
-			return fmt.Errorf("writing the request: %w", err)
+			return nil, fmt.Errorf("writing the request: %w", err)
 		}
 		body = bytes.NewReader(b)
 	}
 	r, err := http.NewRequestWithContext(ctx, method, "http://box"+admin.Prefix+path, body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if in != nil {
 		r.Header.Set("Content-Type", "application/json")
@@ -73,14 +83,13 @@ func (l *local) call(ctx context.Context, method, path string, in, out any) erro
 	answer, err := l.client.Do(r)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("no box runs at %s: start one with `1bit appliance`, or name its socket with --socket or ONEBIT_SOCKET", l.socket)
+		return nil, fmt.Errorf("no box runs at %s: start one with `1bit appliance`, or name its socket with --socket or ONEBIT_SOCKET", l.socket)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("the socket %s is for the box's own user: run this as that user, or with sudo", l.socket)
+		return nil, fmt.Errorf("the socket %s is for the box's own user: run this as that user, or with sudo", l.socket)
 	case err != nil:
-		return fmt.Errorf("asking the box: %w", err)
+		return nil, fmt.Errorf("asking the box: %w", err)
 	}
-	defer answer.Body.Close()
-	return readAnswer(answer, out)
+	return answer, nil
 }
 
 // readAnswer reads JSON into out, or returns what the error object says.

@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"mime/multipart"
 	"net"
 	"net/http"
 	"os"
@@ -474,5 +475,90 @@ func TestBoxTellsStrangersNothing(t *testing.T) {
 		if status, text := b.do(key, r["method"].(string), path, map[string]string{"POST": "{}", "PATCH": "{}"}[r["method"].(string)]); status != 403 {
 			t.Errorf("%v %s by a plain key: %d %s", r["method"], path, status, text)
 		}
+	}
+}
+
+// TestBoxCopied copies a box and brings it back: in place of a claim of another one, and from the command line.
+func TestBoxCopied(t *testing.T) {
+	model := fmt.Sprintf("models: [{name: small, file: %q, ctx_size: 2048}]\n", smollm2(t))
+	first := startBox(t, boxState(t, model))
+	first.claim()
+	key, _ := first.key("")
+	dir := t.TempDir()
+	phrase, file := filepath.Join(dir, "phrase"), filepath.Join(dir, "box.backup")
+	if err := os.WriteFile(phrase, []byte("a passphrase of some length\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) (string, error) {
+		out, err := exec.Command(binary, args...).CombinedOutput()
+		return string(out), err
+	}
+	if out, err := run("backup", file, "--passphrase-file", phrase, "--socket", filepath.Join(first.state, "admin.sock")); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	if out, err := run("backup", "verify", file, "--passphrase-file", phrase); err != nil || !strings.Contains(out, "is whole") {
+		t.Errorf("verify: %v %s", err, out)
+	}
+	if out, err := run("backup", file, "--passphrase-file", phrase, "--socket", filepath.Join(first.state, "admin.sock")); err == nil {
+		t.Errorf("an old copy was written over: %s", out)
+	}
+	if out, err := run("restore", file, "--passphrase-file", phrase, "--state", first.state, "--replace"); err == nil || !strings.Contains(out, "stop it first") {
+		t.Errorf("restoring a running box: %v %s", err, out)
+	}
+
+	second := startBox(t, boxState(t, model))
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	send := func(passphrase string, raw []byte) (int, string) {
+		var body bytes.Buffer
+		form := multipart.NewWriter(&body)
+		form.WriteField("code", second.code)
+		form.WriteField("passphrase", passphrase)
+		part, err := form.CreateFormFile("backup", "box.backup")
+		if err != nil {
+			t.Fatal(err)
+		}
+		part.Write(raw)
+		form.Close()
+		r, err := http.NewRequest("POST", "https://127.0.0.1:"+second.port+"/claim/restore", &body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", form.FormDataContentType())
+		res, err := second.client.Do(r)
+		if err != nil {
+			t.Fatalf("%v\n%s", err, second.log)
+		}
+		defer res.Body.Close()
+		text, _ := io.ReadAll(res.Body)
+		return res.StatusCode, string(text)
+	}
+	if status, text := send("another passphrase", raw); status < 400 {
+		t.Errorf("with the wrong passphrase: %d %s", status, text)
+	}
+	if status, text := send("a passphrase of some length", raw[:len(raw)/2]); status < 400 {
+		t.Errorf("half a copy: %d %s", status, text)
+	}
+	if status, text := send("a passphrase of some length", raw); status >= 300 {
+		t.Fatalf("restoring: %d %s\n%s", status, text, second.log)
+	}
+	for end := time.Now().Add(60 * time.Second); strings.Count(second.log.String(), "1bit appliance: https://") < 2; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the box did not start again\n%s", second.log)
+		}
+	}
+
+	state := boxState(t, model)
+	if out, err := run("restore", file, "--passphrase-file", phrase, "--state", state); err != nil || !strings.Contains(out, "restored the state") {
+		t.Fatalf("%v %s", err, out)
+	}
+	if err := os.WriteFile(filepath.Join(state, "claimed-by-test"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	third := startBox(t, state)
+	if status, text := third.do(key, "GET", "/v1/models", ""); status != 200 || third.code != "" {
+		t.Errorf("the key of the first box at the third: %d %s", status, text)
 	}
 }

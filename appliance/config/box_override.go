@@ -57,7 +57,7 @@ const Settings = "settings"
 // changeable are the paths that the control plane may set: nothing that names a program, a folder or an address that the
 // box listens on or sends to.
 var changeable = []string{
-	"name", "discovery", "memory.reserve", "memory.limit", "web.origins", "requests.body", "requests.limit",
+	"name", "tls.mode", "discovery", "memory.reserve", "memory.limit", "web.origins", "requests.body", "requests.limit",
 	"requests.load", "requests.keep_alive", "log.level", "log.requests", "log.keep", "backup.every", "backup.keep",
 }
 

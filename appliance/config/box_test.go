@@ -184,7 +184,7 @@ func TestBoxStoredSettings(t *testing.T) {
 	if _, _, err := config.ReadBox(src); err == nil || !strings.Contains(err.Error(), "settings: ") {
 		t.Errorf("a wrong setting: %v", err)
 	}
-	for _, path := range []string{"programs.llama_server", "model_folders", "listen.port", "tls.mode", "egress.private", "telemetry.webhook", "backup.folder"} {
+	for _, path := range []string{"programs.llama_server", "model_folders", "listen.port", "tls.certificate", "egress.private", "telemetry.webhook", "backup.folder"} {
 		if config.Changeable(path) {
 			t.Errorf("%s may be changed", path)
 		}

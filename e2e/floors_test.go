@@ -23,6 +23,7 @@ var floors = map[string]int{
 	"engine":               0,
 	"engine/gguf":          0,
 	"engine/h1":            0,
+	"engine/sandbox":       0,
 	"engine/tensor":        0,
 	"engine/gguf/synth":    1,
 	"engine/wire":          1,
@@ -73,6 +74,8 @@ var doors = map[string][]string{
 	"github.com/libdns":                {"appliance/edge"},
 	"github.com/miekg/dns":             {"appliance/edge"},
 	"github.com/go-webauthn/webauthn":  {"appliance/auth"},
+	"github.com/landlock-lsm":          {"engine/sandbox"},
+	"github.com/elastic":               {"engine/sandbox"},
 	"github.com/ardanlabs/jinja":       {"engine/chat"},
 }
 

@@ -1,0 +1,11 @@
+//go:build !linux
+
+package sandbox
+
+import "errors"
+
+// Supported says what this system has for sandboxes: nothing that is used here.
+func Supported() Support { return Support{} }
+
+// Enter becomes the program of a sandbox. This system has none.
+func Enter(Spec) error { return errors.ErrUnsupported }

@@ -104,6 +104,7 @@ func (a *Auth) Run(ctx context.Context) error {
 		changed := a.store.AccessChanged()
 		a.recheck(ctx)
 		a.meters.forget(a.now())
+		a.hasher.tidy()
 		select {
 		case <-ctx.Done():
 			return nil

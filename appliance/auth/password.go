@@ -6,8 +6,10 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"fmt"
+	"runtime/debug"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -45,6 +47,14 @@ type hasher struct {
 	slots chan struct{} // holds a token for each check that runs
 	queue chan struct{} // holds a token for each check that runs or waits
 	dummy string        // a record of a password that nobody knows
+	spent atomic.Bool   // memory was used that can be given back
+}
+
+// tidy gives the memory of checks that have ended back to the system, which would otherwise keep it for minutes.
+func (h *hasher) tidy() {
+	if len(h.slots) == 0 && h.spent.Swap(false) {
+		debug.FreeOSMemory()
+	}
 }
 
 const (
@@ -80,7 +90,7 @@ func (h *hasher) acquire(ctx context.Context) (release func(), err error) {
 	}
 	select {
 	case h.slots <- struct{}{}:
-		return func() { <-h.slots; <-h.queue }, nil
+		return func() { h.spent.Store(true); <-h.slots; <-h.queue }, nil
 	case <-ctx.Done():
 		<-h.queue
 		return nil, fmt.Errorf("waiting to check a password: %w", context.Cause(ctx))

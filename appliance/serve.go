@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -43,6 +44,10 @@ func (p program) serveModel(ctx context.Context, cfg config.Config) error {
 	begin := time.Now()
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(800) // what is alive here is small; a collection delays answers that begin meanwhile
+	}
+	if os.Getenv("GOMAXPROCS") == "" {
+		// the processors are for the model's process; the threads that pass events on mostly wake each other
+		runtime.GOMAXPROCS(max(1, runtime.GOMAXPROCS(0)/2))
 	}
 	a, err := assemble(ctx, cfg, outputs{stdout: p.stdout, stderr: p.stderr, log: p.log(slog.LevelInfo)})
 	if err != nil {

@@ -8,13 +8,13 @@
 // the next one.
 //
 //	moment    process   State    Ready              Generate      left when
-//	loading   starting  Loading  waits              unavailable   answers /health, decodes a token -> serving
+//	loading   starting  Loading  waits              unavailable   answers /health, gives its proof -> serving
 //	                                                              exits, or takes too long -> Run returns an error
 //	serving   running   Ready    nil                runs          exits -> pausing
 //	pausing   none      Down     waits; after two   unavailable   the pause is over -> reviving
 //	                             failures in a row
 //	                             unavailable
-//	reviving  starting  Down     waits              unavailable   answers and decodes -> serving
+//	reviving  starting  Down     waits              unavailable   answers, gives its proof -> serving
 //	                                                              exits, or takes too long -> pausing
 //	stopped   none      Stopped  unavailable        unavailable   never
 //

@@ -44,6 +44,7 @@ var floors = map[string]int{
 	"appliance/egress":     0,
 	"appliance/catalog":    1,
 	"appliance/pool":       1,
+	"appliance/telemetry":  1,
 	"appliance/program":    1,
 	"appliance/config":     0,
 	"appliance/edge":       1,
@@ -77,6 +78,9 @@ var doors = map[string][]string{
 	"github.com/landlock-lsm":          {"engine/sandbox"},
 	"github.com/elastic":               {"engine/sandbox"},
 	"github.com/ardanlabs/jinja":       {"engine/chat"},
+	"github.com/prometheus":            {"appliance/telemetry"},
+	"go.opentelemetry.io":              {"appliance/telemetry"},
+	"google.golang.org/protobuf":       {"appliance/telemetry"},
 }
 
 // source is one parsed Go file.

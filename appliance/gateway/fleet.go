@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"onebit/appliance/telemetry"
 	"onebit/engine"
 	"onebit/engine/wire"
 )
@@ -48,7 +48,7 @@ type Use struct {
 // Outcome is how a use ended.
 type Outcome struct {
 	Use
-	ID      string
+	ID      string // that no other request has
 	Client  string // the address
 	Device  engine.Device
 	Stream  bool
@@ -120,6 +120,7 @@ func roleOf(kind engine.Kind) Role {
 
 // use runs one request on a model of the fleet, under the door's grant.
 func (g *Gateway) use(ctx context.Context, w *reply, u Use, body []byte, work func(context.Context) error) error {
+	w.model = u.Model
 	if g.cfg.Door == nil {
 		return work(ctx)
 	}
@@ -130,7 +131,7 @@ func (g *Gateway) use(ctx context.Context, w *reply, u Use, body []byte, work fu
 	w.keep = grant.Keep
 	defer func() {
 		o := Outcome{
-			Use: u, ID: w.id, Client: w.client, Device: w.device, Stream: w.streamed, Status: w.outcome(), Begin: w.begin,
+			Use: u, ID: w.own, Client: w.client, Device: w.device, Stream: w.streamed, Status: w.outcome(), Begin: w.begin,
 			Took: time.Since(w.begin), First: w.first, Usage: w.usage, Err: err,
 		}
 		if err != nil {
@@ -261,17 +262,15 @@ func (g *Gateway) fleetHealth(w *reply) error {
 	}{"ok"})
 }
 
-// fleetMetrics writes where the models of the fleet stand.
-func (g *Gateway) fleetMetrics(b *bytes.Buffer) {
-	family(b, "onebit_model_state", "gauge", "1 for the state that a model is in.")
-	all := g.cfg.Fleet.List()
-	for _, l := range all {
-		fmt.Fprintf(b, "onebit_model_state{model=%q,device=%q,state=%q} 1\n", l.Name, l.Device, l.State)
-	}
-	family(b, "onebit_backend_restarts_total", "counter", "How often a backend was started again.")
-	for _, l := range all {
+// fleetFamilies are where the models of the fleet stand.
+func (g *Gateway) fleetFamilies() []telemetry.Family {
+	state := telemetry.Family{Name: "onebit_model_state", Help: "1 for the state that a model is in.", Labels: []string{"model", "device", "state"}}
+	restarts := telemetry.Family{Name: "onebit_backend_restarts_total", Help: "How often a backend was started again.", Counter: true, Labels: []string{"model", "device"}}
+	for _, l := range g.cfg.Fleet.List() {
+		state.Values = append(state.Values, telemetry.Value{Labels: []string{l.Name, string(l.Device), l.State}, Value: 1})
 		if r, ok := l.Backend.(restarter); ok {
-			fmt.Fprintf(b, "onebit_backend_restarts_total{model=%q,device=%q} %d\n", l.Name, l.Device, r.Restarts())
+			restarts.Values = append(restarts.Values, telemetry.Value{Labels: []string{l.Name, string(l.Device)}, Value: float64(r.Restarts())})
 		}
 	}
+	return []telemetry.Family{state, restarts}
 }

@@ -140,6 +140,38 @@ func box(t *testing.T, b engine.Backend, d *door) (*served, *fleet) {
 	return &served{t: t, client: &http.Client{Transport: transport}, log: log}, f
 }
 
+// TestRequestIDs holds that each request has an id of its own in the log and the outcome, whatever its client calls it.
+func TestRequestIDs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &door{}
+		s, _ := box(t, far(t, &backendtest.Standin{Model: "child"}), d)
+		for range 2 {
+			req, err := http.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1/v1/chat/completions", strings.NewReader(`{"messages":[{"role":"user","content":"hi"}]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("X-Request-Id", "mine")
+			res, err := s.client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			res.Body.Close()
+			if res.Header.Get("X-Request-Id") != "mine" {
+				t.Errorf("the client gets %v", res.Header)
+			}
+		}
+		synctest.Wait()
+		if len(d.outcomes) != 2 || d.outcomes[0].ID == d.outcomes[1].ID {
+			t.Fatalf("outcomes %v", d.outcomes)
+		}
+		for _, o := range d.outcomes {
+			if !strings.Contains(s.log.String(), "id="+o.ID+" client_id=mine") {
+				t.Errorf("the log does not say %s:\n%s", o.ID, s.log)
+			}
+		}
+	})
+}
+
 // TestOverhead tells what the box took itself; in the bubble of a test no time passes but for the load.
 func TestOverhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -186,7 +218,7 @@ func TestFleet(t *testing.T) {
 			{"tokenize", "POST", "/tokenize", `{"content":"hello","id_slot":1}`, 200, "tokens"},
 			{"slots", "GET", "/slots", "", 404, "unknown_path"},
 			{"a slot", "POST", "/slots/0?action=save", "{}", 404, "unknown_path"},
-			{"metrics", "GET", "/metrics", "", 200, `onebit_model_state{model="small",device="cpu",state="ready"} 1`},
+			{"metrics", "GET", "/metrics", "", 200, `onebit_model_state{device="cpu",model="small",state="ready"} 1`},
 		} {
 			got := s.do(t.Context(), c.method, c.path, c.body)
 			if got.status != c.status || !strings.Contains(got.body, c.want) {

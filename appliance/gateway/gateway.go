@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"onebit/appliance/config"
+	"onebit/appliance/telemetry"
 	"onebit/engine"
 	"onebit/engine/wire"
 )
@@ -71,6 +72,8 @@ type Config struct {
 	Fleet Fleet // many models; then Model, Mode, Second and Side are not used, and requests are taken in strictly
 	Door  Door  // who comes in; then Key is not used
 
+	Metrics *telemetry.Metrics // counts requests; nil for ones of the gateway's own
+
 	Limits config.Limits
 	Log    *slog.Logger
 }
@@ -83,7 +86,6 @@ type Gateway struct {
 	second  *server // nil in mode Single
 	places  places
 	lengths *table[length]
-	metrics metrics
 
 	endpoints []endpoint
 }
@@ -93,6 +95,9 @@ func New(cfg Config) (*Gateway, error) {
 	g := &Gateway{cfg: cfg, lengths: newTable[length](), places: places{homes: newTable[*server]()}}
 	if cfg.Log == nil {
 		return nil, errors.New("a gateway needs a log")
+	}
+	if g.cfg.Metrics == nil {
+		g.cfg.Metrics = telemetry.New(telemetry.Config{})
 	}
 	g.endpoints = g.table()
 	if cfg.Fleet != nil {
@@ -139,17 +144,23 @@ func canonical(path string) string {
 
 // ServeHTTP answers one request, writes one line about it to the log, and survives a handler's panic.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	out := &reply{ResponseWriter: w, path: r.URL.Path, client: r.RemoteAddr, begin: time.Now(), id: requestID(r.Header.Get("X-Request-Id"))}
+	out := &reply{ResponseWriter: w, path: r.URL.Path, client: r.RemoteAddr, begin: time.Now()}
+	out.id, out.own = requestID(r.Header.Get("X-Request-Id"))
 	out.Header().Set("X-Request-Id", out.id)
+	trace, state := r.Header.Get("Traceparent"), r.Header.Get("Tracestate")
 	e := g.find(canonical(r.URL.Path))
-	g.metrics.inFlight.Add(1)
+	g.cfg.Metrics.Began()
 	defer func() {
 		if p := recover(); p != nil {
 			g.panicked(out, p)
 		}
-		g.metrics.inFlight.Add(-1)
-		g.metrics.count(e.name, out)
-		g.access(r, out, time.Since(out.begin))
+		took := time.Since(out.begin)
+		g.cfg.Metrics.Ended(telemetry.Call{
+			ID: out.own, Route: e.name, Operation: out.operation, Model: out.model, Device: out.device, Stream: out.streamed,
+			Status: out.outcome(), Answered: out.status != 0, Begin: out.begin, Took: took, First: out.first, Waited: out.waited,
+			Usage: out.usage, Traceparent: trace, Tracestate: state,
+		})
+		g.access(r, out, took)
 		if out.broken {
 			panic(http.ErrAbortHandler) // closes the connection: what has come is not whole
 		}

@@ -68,7 +68,7 @@ func (g *Gateway) generate(kind engine.Kind, parse func([]byte) (*engine.Request
 			return err
 		}
 		req.ID = w.id
-		w.streamed = req.Stream
+		w.streamed, w.operation = req.Stream, operation(kind)
 		if g.cfg.Fleet == nil {
 			l, err := g.place(ctx, w, req)
 			if err != nil {
@@ -93,9 +93,23 @@ func (g *Gateway) generate(kind engine.Kind, parse func([]byte) (*engine.Request
 	}
 }
 
+// operation names a kind of request as telemetry does.
+func operation(kind engine.Kind) string {
+	switch kind {
+	case engine.Completion:
+		return "text_completion"
+	case engine.Embedding:
+		return "embeddings"
+	case engine.Rerank:
+		return "rerank"
+	}
+	return "chat"
+}
+
 // answer runs a request where it has a place, and gives that up afterwards.
 func (g *Gateway) answer(ctx context.Context, w *reply, l *lease, req *engine.Request) (err error) {
 	defer l.release()
+	w.model, w.device = l.server.Name, l.server.Device
 	if req.Stream {
 		return g.stream(ctx, w, l, req)
 	}
@@ -114,7 +128,7 @@ func (g *Gateway) answer(ctx context.Context, w *reply, l *lease, req *engine.Re
 // stream answers with server-sent events.
 func (g *Gateway) stream(ctx context.Context, w *reply, l *lease, req *engine.Request) error {
 	s := newStream(w, l.server.quoted, g.cfg.Limits)
-	s.response, s.relayed = req.Kind == engine.Response, &g.metrics.events
+	s.response, s.relayed = req.Kind == engine.Response, &g.cfg.Metrics.Events
 	defer s.stop()
 	emit, count := s.emit, &counting{}
 	if g.cfg.Fleet != nil && req.Kind != engine.Response {

@@ -19,17 +19,20 @@ type reply struct {
 	client string // its address
 	begin  time.Time
 	first  time.Duration // from begin to the first byte
-	id     string
-	status int  // 0 while nothing was written
-	broken bool // the answer ends before it is whole
+	id     string        // that the client knows: its own, where it sent one
+	own    string        // that no other request has
+	status int           // 0 while nothing was written
+	broken bool          // the answer ends before it is whole
 	usage  engine.Usage
 	err    error
 
-	device   engine.Device // that answers
-	waited   time.Duration // for a model to be brought up
-	streamed bool
-	keep     bool   // what is answered is kept
-	kept     []byte // its beginning
+	operation string        // in the words of telemetry; empty when nothing is made
+	model     string        // as resolved
+	device    engine.Device // that answers
+	waited    time.Duration // for a model to be brought up
+	streamed  bool
+	keep      bool   // what is answered is kept
+	kept      []byte // its beginning
 }
 
 // WriteHeader notes the status.
@@ -62,17 +65,19 @@ func (w *reply) outcome() int {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *reply) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// requestID returns the client's own id when it is one that can be written to a log and a header, else a new one.
-func requestID(given string) string {
+// requestID returns the id that a client knows its request by, which is its own when it can be written to a log and a
+// header, and one that no other request has, which is the same when the client has sent none.
+func requestID(given string) (id, own string) {
+	own = "req_" + rand.Text()
 	if given == "" || len(given) > 128 {
-		return "req_" + rand.Text()
+		return own, own
 	}
 	for i := range len(given) {
 		if given[i] <= ' ' || given[i] > '~' {
-			return "req_" + rand.Text()
+			return own, own
 		}
 	}
-	return given
+	return given, own
 }
 
 // access writes the line about one request. Health checks come often and say little.
@@ -83,7 +88,10 @@ func (g *Gateway) access(r *http.Request, w *reply, took time.Duration) {
 	}
 	attrs := []slog.Attr{
 		slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", w.outcome()),
-		slog.Duration("took", took.Round(100*time.Microsecond)), slog.String("id", w.id),
+		slog.Duration("took", took.Round(100*time.Microsecond)), slog.String("id", w.own),
+	}
+	if w.id != w.own {
+		attrs = append(attrs, slog.String("client_id", w.id))
 	}
 	if w.usage != (engine.Usage{}) {
 		attrs = append(attrs, slog.Int("prompt", w.usage.Prompt), slog.Int("cached", w.usage.Cached), slog.Int("completion", w.usage.Completion))
@@ -97,9 +105,9 @@ func (g *Gateway) access(r *http.Request, w *reply, took time.Duration) {
 // panicked answers for a handler that failed by a mistake of ours. After the first byte nothing can be said but the end.
 func (g *Gateway) panicked(w *reply, p any) {
 	w.err = fmt.Errorf("panic: %v", p)
-	g.cfg.Log.Error("a handler panicked", "panic", p, "id", w.id, "stack", string(debug.Stack()))
+	g.cfg.Log.Error("a handler panicked", "panic", p, "id", w.own, "stack", string(debug.Stack()))
 	w.broken = w.status != 0
 	if !w.broken {
-		(&wire.Error{Status: http.StatusInternalServerError, Type: wire.TypeServer, Code: "internal_error", Message: "something went wrong here; the log has more under request id " + w.id}).Write(w)
+		(&wire.Error{Status: http.StatusInternalServerError, Type: wire.TypeServer, Code: "internal_error", Message: "something went wrong here; the log has more under request id " + w.own}).Write(w)
 	}
 }

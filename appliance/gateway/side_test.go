@@ -437,11 +437,13 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("headers %v", a.header)
 		}
 		for _, line := range []string{
-			`onebit_requests_total{route="/chat/completions",status="200"} 2`,
-			`onebit_requests_total{route="other",status="404"} 1`,
+			`onebit_requests_total{model="m",route="/chat/completions",status="200"} 2`,
+			`onebit_requests_total{model="",route="other",status="404"} 1`,
 			`onebit_requests_in_flight 1`,
 			`onebit_events_relayed_total 6`,
-			`onebit_tokens_total{kind="prompt"} 20`,
+			`onebit_tokens_total{kind="prompt",model="m"} 20`,
+			`onebit_time_to_first_token_seconds_count{model="m"} 2`,
+			`onebit_request_duration_seconds_sum{model="m"} 0.6`,
 			`onebit_time_to_first_byte_seconds_bucket{route="/chat/completions",le="0.25"} 0`,
 			`onebit_time_to_first_byte_seconds_bucket{route="/chat/completions",le="0.5"} 2`,
 			`onebit_time_to_first_byte_seconds_bucket{route="/chat/completions",le="+Inf"} 2`,

@@ -21,6 +21,7 @@ type ChildConfig struct {
 	Name    string                 // the device, for logs and errors
 	Slots   int                    // how many generations the child runs at the same time; at least 1
 	Command func(port int) Command // the command line that serves on this loopback port
+	Launch  Launch                 // how its process is started; nil starts Command
 	Ready   string                 // the path that answers 200 once the child serves; default /health
 	Proof   Proof                  // what shows, beside its word, that it serves
 	Parts   bool                   // unstreamed chats are asked for as streams: see RemoteConfig.Assemble
@@ -89,7 +90,7 @@ type moment struct {
 
 // system is what a child needs of the world; tests replace it.
 type system struct {
-	launch  func(c Command, stdout, stderr io.Writer) (process, error)
+	launch  func(c Command, stdout, stderr io.Writer) (Process, error)
 	port    func() (int, error)
 	owns    func(pid, port int) bool
 	taken   func(port int) bool
@@ -104,7 +105,7 @@ func NewChild(cfg ChildConfig) (*Child, error) {
 	switch {
 	case cfg.Name == "":
 		return nil, errors.New("a child needs a name")
-	case cfg.Command == nil:
+	case cfg.Command == nil && cfg.Launch == nil:
 		return nil, errors.New("a child needs a command")
 	case cfg.Slots < 1:
 		return nil, fmt.Errorf("%d slots: at least 1 is needed", cfg.Slots)
@@ -207,7 +208,7 @@ func (c *Child) process(ctx context.Context, generation int) (*moment, error) {
 		return nil, fmt.Errorf("finding a port: %w", err)
 	}
 	begin := time.Now()
-	p, err := c.os.launch(c.cfg.Command(port), c.cfg.Stdout, c.cfg.Stderr)
+	p, err := c.start(port)
 	if err != nil {
 		return nil, fmt.Errorf("starting it: %w", err)
 	}
@@ -224,7 +225,7 @@ func (c *Child) process(ctx context.Context, generation int) (*moment, error) {
 		return nil, err
 	}
 	defer remote.Close()
-	info, err := c.await(alive, remote, p.Pid(), port)
+	info, err := c.await(alive, remote, p, port)
 	if err != nil {
 		return nil, err
 	}
@@ -233,6 +234,22 @@ func (c *Child) process(ctx context.Context, generation int) (*moment, error) {
 	c.next(m)
 	<-alive.Done()
 	return m, context.Cause(alive)
+}
+
+// start starts the process for a port.
+func (c *Child) start(port int) (Process, error) {
+	if c.cfg.Launch != nil {
+		return c.cfg.Launch(port, c.cfg.Stdout, c.cfg.Stderr)
+	}
+	return c.os.launch(c.cfg.Command(port), c.cfg.Stdout, c.cfg.Stderr)
+}
+
+// owns reports whether the port is the process's own.
+func (c *Child) owns(p Process, port int) bool {
+	if o, ok := p.(owner); ok {
+		return heldBy(o.UID(), port)
+	}
+	return c.os.owns(p.Pid(), port)
 }
 
 // ending puts the end of a process into words.
@@ -244,7 +261,7 @@ func ending(err error) error {
 }
 
 // end makes sure that nothing is left of a process.
-func (c *Child) end(p process, ended <-chan struct{}) {
+func (c *Child) end(p Process, ended <-chan struct{}) {
 	timer := time.NewTimer(c.cfg.Limits.Stop)
 	defer timer.Stop()
 	select {
@@ -262,7 +279,7 @@ func (c *Child) end(p process, ended <-chan struct{}) {
 }
 
 // await waits until the process serves: it answers on its ready path, the port is its own, and it gives its proof.
-func (c *Child) await(alive context.Context, remote *Remote, pid, port int) (engine.Info, error) {
+func (c *Child) await(alive context.Context, remote *Remote, p Process, port int) (engine.Info, error) {
 	limit := &engine.TimeoutError{Timer: "starting a backend", Limit: c.cfg.Limits.Start}
 	ctx, cancel := context.WithTimeoutCause(alive, limit.Limit, limit)
 	defer cancel()
@@ -281,7 +298,7 @@ func (c *Child) await(alive context.Context, remote *Remote, pid, port int) (eng
 			return engine.Info{}, context.Cause(ctx)
 		}
 	}
-	if !c.os.owns(pid, port) {
+	if !c.owns(p, port) {
 		return engine.Info{}, errPortTaken
 	}
 	if err := c.cfg.Proof.ask(ctx, remote); err != nil {

@@ -1,9 +1,10 @@
 package backend
 
-import "io"
+import (
+	"io"
 
-// Process is what a fake launcher returns.
-type Process = process
+	"onebit/engine/sandbox"
+)
 
 // World replaces what a child needs of the system.
 type World struct {
@@ -17,7 +18,7 @@ type World struct {
 func Fake(c *Child, w World) {
 	port := 0
 	c.os = system{
-		launch:  func(cmd Command, _, _ io.Writer) (process, error) { return w.Launch(cmd) },
+		launch:  func(cmd Command, _, _ io.Writer) (Process, error) { return w.Launch(cmd) },
 		port:    func() (int, error) { port++; return port, nil },
 		owns:    w.Owns,
 		taken:   w.Taken,
@@ -35,4 +36,9 @@ func Mentions(program, text string) bool { return mentions(program, text) }
 func Far(r *Remote) *Remote {
 	r.direct = nil
 	return r
+}
+
+// SandboxOf is what a confinement lets a child do.
+func SandboxOf(c Confinement, o Options, s ChildSpec, port int) (sandbox.Spec, error) {
+	return c.spec(o, s, port)
 }

@@ -60,6 +60,11 @@ const askLimit = 10 * time.Second
 
 // ask runs a program that ends by itself.
 func ask(ctx context.Context, program string, env []string, args ...string) (string, error) {
+	return askAs(ctx, nil, program, env, args...)
+}
+
+// askAs runs it as another user; nil is our own.
+func askAs(ctx context.Context, id *Identity, program string, env []string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, askLimit, fmt.Errorf("it did not answer within %v", askLimit))
 	defer cancel()
 	runtime.LockOSThread() // the kernel ends the program when the thread that started it ends
@@ -69,6 +74,9 @@ func ask(ctx context.Context, program string, env []string, args ...string) (str
 	cmd.Env = environment(os.Environ(), env)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	cmd.SysProcAttr = attributes()
+	if err := id.apply(cmd.SysProcAttr); err != nil {
+		return "", err
+	}
 	cmd.WaitDelay = time.Second
 	cmd.Cancel = func() error {
 		(&command{cmd}).Kill()

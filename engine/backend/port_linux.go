@@ -14,10 +14,7 @@ func ownsPort(pid, port int) bool { return ownsPortIn(os.DirFS("/proc"), pid, po
 
 // ownsPortIn does it for the tables below proc.
 func ownsPortIn(proc fs.FS, pid, port int) bool {
-	exact, any := listeners(proc, port)
-	if len(exact) == 0 {
-		exact = any // a socket on every address answers only where none is bound to loopback alone
-	}
+	exact := answering(proc, port)
 	if len(exact) == 0 {
 		return true
 	}
@@ -32,7 +29,7 @@ func ownsPortIn(proc fs.FS, pid, port int) bool {
 		for _, fd := range fds {
 			target, err := fs.ReadLink(proc, path.Join(dir, fd.Name()))
 			inode, ok := strings.CutPrefix(target, "socket:[")
-			if err == nil && ok && exact[strings.TrimSuffix(inode, "]")] {
+			if _, held := exact[strings.TrimSuffix(inode, "]")]; err == nil && ok && held {
 				return true
 			}
 		}
@@ -40,9 +37,33 @@ func ownsPortIn(proc fs.FS, pid, port int) bool {
 	return !readable
 }
 
-// listeners returns the inodes of sockets that listen on port: those bound to loopback, and those bound to every address.
-func listeners(proc fs.FS, port int) (loopback, every map[string]bool) {
-	loopback, every = map[string]bool{}, map[string]bool{}
+// heldBy reports whether the socket that answers on a loopback port belongs to a user. Where the kernel's tables do not
+// tell, the answer is yes.
+func heldBy(uid, port int) bool { return heldByIn(os.DirFS("/proc"), uid, port) }
+
+// heldByIn does it for the tables below proc.
+func heldByIn(proc fs.FS, uid, port int) bool {
+	sockets := answering(proc, port)
+	for _, user := range sockets {
+		if user == strconv.Itoa(uid) {
+			return true
+		}
+	}
+	return len(sockets) == 0
+}
+
+// answering returns the sockets that answer on a loopback port, as the users by the inodes.
+func answering(proc fs.FS, port int) map[string]string {
+	loopback, every := listeners(proc, port)
+	if len(loopback) == 0 {
+		return every // a socket on every address answers only where none is bound to loopback alone
+	}
+	return loopback
+}
+
+// listeners returns the sockets that listen on port: those bound to loopback, and those bound to every address.
+func listeners(proc fs.FS, port int) (loopback, every map[string]string) {
+	loopback, every = map[string]string{}, map[string]string{}
 	suffix := ":" + strings.ToUpper(strconv.FormatInt(0x10000|int64(port), 16)[1:])
 	for _, file := range []string{"net/tcp", "net/tcp6"} {
 		table, err := fs.ReadFile(proc, file)
@@ -50,16 +71,16 @@ func listeners(proc fs.FS, port int) (loopback, every map[string]bool) {
 			continue
 		}
 		for line := range strings.Lines(string(table)) {
-			// number, local address, remote address, state, 5 more, inode
+			// number, local address, remote address, state, 3 more, user, 1 more, inode
 			f := strings.Fields(line)
 			if len(f) < 10 || f[3] != "0A" || !strings.HasSuffix(f[1], suffix) {
 				continue
 			}
 			switch addr := strings.TrimSuffix(f[1], suffix); {
 			case strings.Trim(addr, "0") == "":
-				every[f[9]] = true
+				every[f[9]] = f[7]
 			case addr == "0100007F" || addr == "0000000000000000FFFF00000100007F":
-				loopback[f[9]] = true
+				loopback[f[9]] = f[7]
 			}
 		}
 	}

@@ -26,8 +26,10 @@ func proc(tcp, tcp6 string, processes ...[4]string) fstest.MapFS {
 	return tables
 }
 
-func socket(addr, state, inode string) string {
-	return "   0: " + addr + " 00000000:0000 " + state + " 00000000:00000000 00:00000000 00000000     0        0 " + inode + " 1 0000000000000000 100 0 0 10 0\n"
+func socket(addr, state, inode string) string { return socketOf(addr, state, inode, "0") }
+
+func socketOf(addr, state, inode, user string) string {
+	return "   0: " + addr + " 00000000:0000 " + state + " 00000000:00000000 00:00000000 00000000     " + user + "        0 " + inode + " 1 0000000000000000 100 0 0 10 0\n"
 }
 
 func TestOwnsPort(t *testing.T) {
@@ -62,6 +64,28 @@ func TestOwnsPort(t *testing.T) {
 	}
 }
 
+func TestHeldBy(t *testing.T) {
+	const port = 0x1F90
+	loopback, every := "0100007F:1F90", "00000000:1F90"
+	for _, c := range []struct {
+		name   string
+		tables fstest.MapFS
+		want   bool
+	}{
+		{"its own", proc(socketOf(loopback, "0A", "1", "70001"), ""), true},
+		{"a stranger's", proc(socketOf(loopback, "0A", "1", "1000"), ""), false},
+		{"a stranger on loopback before its own on every address", proc(socketOf(every, "0A", "1", "70001")+socketOf(loopback, "0A", "2", "0"), ""), false},
+		{"a connection of its own beside a stranger's listener", proc(socketOf(loopback, "01", "1", "70001")+socketOf(loopback, "0A", "2", "0"), ""), false},
+		{"no tables", fstest.MapFS{}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := backend.HeldByIn(c.tables, 70001, port); got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
+			}
+		})
+	}
+}
+
 func TestOwnsPortOnThisKernel(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -71,5 +95,8 @@ func TestOwnsPortOnThisKernel(t *testing.T) {
 	port := l.Addr().(*net.TCPAddr).Port
 	if !backend.OwnsPortIn(os.DirFS("/proc"), os.Getpid(), port) {
 		t.Error("our own listener is not ours")
+	}
+	if !backend.HeldByIn(os.DirFS("/proc"), os.Getuid(), port) || backend.HeldByIn(os.DirFS("/proc"), os.Getuid()+1, port) {
+		t.Error("our own listener belongs to somebody else")
 	}
 }

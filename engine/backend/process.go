@@ -16,8 +16,8 @@ type Command struct {
 	Env  []string // NAME=value; a variable that the user has set wins
 }
 
-// process is a running child.
-type process interface {
+// Process is a running child.
+type Process interface {
 	Pid() int
 	Wait() error // returns once the process has ended; called once
 	Terminate()  // asks it to end
@@ -27,13 +27,33 @@ type process interface {
 // command is a process of the operating system.
 type command struct{ cmd *exec.Cmd }
 
-// launch starts a program. The calling thread must live as long as the process is wanted.
-func launch(c Command, stdout, stderr io.Writer) (process, error) {
+// Launch starts a process that serves on a loopback port. The calling thread must live as long as the process is wanted.
+type Launch func(port int, stdout, stderr io.Writer) (Process, error)
+
+// owner is a process that runs as a user who may be another than ours.
+type owner interface{ UID() int }
+
+// Identity is a user that a child runs as.
+type Identity struct {
+	UID, GID uint32
+	Groups   []uint32 // beside GID
+}
+
+// launch starts a program.
+func launch(c Command, stdout, stderr io.Writer) (Process, error) {
+	return launchAs(nil, c, stdout, stderr)
+}
+
+// launchAs starts a program as another user; nil is our own.
+func launchAs(id *Identity, c Command, stdout, stderr io.Writer) (Process, error) {
 	cmd := exec.CommandContext(context.Background(), c.Path, c.Args...) // it is ended by Terminate and Kill
 	cmd.Env = environment(os.Environ(), c.Env)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
 	cmd.WaitDelay = 2 * time.Second // for writers that are no file, when a grandchild holds the pipe
 	cmd.SysProcAttr = attributes()
+	if err := id.apply(cmd.SysProcAttr); err != nil {
+		return nil, err
+	}
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}

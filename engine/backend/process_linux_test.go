@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,6 +27,7 @@ import (
 	"onebit/engine/backendtest"
 	"onebit/engine/gguf/synth"
 	"onebit/engine/runner"
+	"onebit/engine/sandbox"
 	"onebit/engine/tensor"
 )
 
@@ -33,6 +35,13 @@ import (
 const role = "ONEBIT_BACKEND_TEST_ROLE"
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == sandbox.Command {
+		spec, err := sandbox.Parse(os.Args[2])
+		if err == nil {
+			err = sandbox.Enter(spec)
+		}
+		fatal(err)
+	}
 	switch os.Getenv(role) {
 	case "standin":
 		fatal(standin(os.Args[len(os.Args)-1]))
@@ -105,10 +114,24 @@ func newChild(as string, stdout io.Writer) (*backend.Child, error) {
 }
 
 func childOf(command func(port int) backend.Command, stdout io.Writer) (*backend.Child, error) {
-	return backend.NewChild(backend.ChildConfig{
+	return backend.NewChild(childConfig(command, stdout))
+}
+
+// confine starts this binary as our own engine in a sandbox.
+func confine(t *testing.T, model string, c backend.Command) backend.Launch {
+	args := slices.Clone(c.Args)
+	args[slices.Index(args, "--port")+1] = backend.PortMark
+	confinement := backend.Confinement{Executable: os.Args[0], Environ: os.Environ(), Scratch: t.TempDir(), Log: slog.New(slog.DiscardHandler)}
+	return confinement.Launch(backend.Options{Model: model}, backend.ChildSpec{
+		Device: engine.CPU, Builtin: true, Program: c.Path, Args: args, Env: append(c.Env, role+"=engine"),
+	})
+}
+
+func childConfig(command func(port int) backend.Command, stdout io.Writer) backend.ChildConfig {
+	return backend.ChildConfig{
 		Name: "cpu", Slots: 2, Command: command, Stdout: stdout, Log: slog.New(slog.DiscardHandler),
 		Limits: backend.Limits{Poll: 20 * time.Millisecond, PauseMin: 20 * time.Millisecond, Stop: time.Second},
-	})
+	}
 }
 
 // parent keeps a child until it is killed. The child writes to the same standard output.
@@ -184,6 +207,12 @@ func TestChildConforms(t *testing.T) {
 // TestBuiltInEngineConforms holds our own engine, in a process of its own and with a tiny model of random weights, to
 // what every backend promises.
 func TestBuiltInEngineConforms(t *testing.T) {
+	for _, confined := range []bool{false, true} {
+		t.Run(map[bool]string{false: "free", true: "in a sandbox"}[confined], func(t *testing.T) { builtInConforms(t, confined) })
+	}
+}
+
+func builtInConforms(t *testing.T, confined bool) {
 	backendtest.Run(t, func(t *testing.T) backendtest.Subject {
 		file, err := synth.Bytes(synth.Tiny("llama", tensor.Q8_0))
 		if err != nil {
@@ -194,11 +223,15 @@ func TestBuiltInEngineConforms(t *testing.T) {
 			t.Fatal(err)
 		}
 		command := backend.CPU(backend.CPUConfig{Executable: os.Args[0], Model: path, Alias: "tiny"})
-		c, err := childOf(func(port int) backend.Command {
+		cfg := childConfig(func(port int) backend.Command {
 			cmd := command(port)
 			cmd.Env = append(cmd.Env, role+"=engine")
 			return cmd
 		}, os.Stderr)
+		if confined {
+			cfg.Launch = confine(t, path, command(0))
+		}
+		c, err := backend.NewChild(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}

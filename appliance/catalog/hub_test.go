@@ -129,7 +129,6 @@ func (h *hub) puller() *catalog.Puller {
 		Library: catalog.Library{Roots: []string{h.t.TempDir()}},
 		Hub:     catalog.Hub{URL: h.server.URL, Client: client},
 		Pip:     []string{"/nonexistent/pip"},
-		Window:  100 * time.Millisecond,
 		Pause: func(ctx context.Context, d time.Duration) error {
 			h.mu.Lock()
 			defer h.mu.Unlock()

@@ -78,26 +78,26 @@ func runBench(args []string, stdout, stderr io.Writer) int {
 
 // define declares the options.
 func (b *benchFlags) define(o *options, endToEnd bool) {
-	o.set.StringVar(&b.model, "m", "", "")
-	o.set.StringVar(&b.model, "model", "", "")
-	o.set.StringVar(&b.file, "json", "", "")
-	o.set.IntVar(&b.tokens, "tokens", 0, "")
-	o.set.BoolVar(&b.verbose, "verbose", false, "")
-	o.set.Func("config", "", func(text string) error {
+	o.StringVar(&b.model, "m", "", "")
+	o.StringVar(&b.model, "model", "", "")
+	o.StringVar(&b.file, "json", "", "")
+	o.IntVar(&b.tokens, "tokens", 0, "")
+	o.BoolVar(&b.verbose, "verbose", false, "")
+	o.Func("config", "", func(text string) error {
 		c, err := bench.ParseConfiguration(text)
 		b.configs = append(b.configs, c)
 		return err
 	})
 	if !endToEnd {
-		o.set.IntVar(&b.rounds, "rounds", 0, "")
-		o.set.IntVar(&b.prompts, "prompt-runs", 0, "")
-		o.set.IntVar(&b.decodes, "decode-runs", 0, "")
+		o.IntVar(&b.rounds, "rounds", 0, "")
+		o.IntVar(&b.prompts, "prompt-runs", 0, "")
+		o.IntVar(&b.decodes, "decode-runs", 0, "")
 		return
 	}
-	o.set.StringVar(&b.url, "url", "", "")
-	o.set.StringVar(&b.key, "key", "", "")
-	o.set.IntVar(&b.runs, "runs", 0, "")
-	o.set.Func("prompt", "", func(text string) error {
+	o.StringVar(&b.url, "url", "", "")
+	o.StringVar(&b.key, "key", "", "")
+	o.IntVar(&b.runs, "runs", 0, "")
+	o.Func("prompt", "", func(text string) error {
 		for word := range strings.SplitSeq(text, ",") {
 			n, err := strconv.Atoi(strings.TrimSpace(word))
 			if err != nil {

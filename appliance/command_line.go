@@ -45,6 +45,20 @@ func (c *commandLine) parse(args []string, least, most int) error {
 	return nil
 }
 
+// whole is an option that takes a whole number between bounds.
+func (c *commandLine) whole(name string, def, least, most int) *int {
+	n := def
+	c.Func(name, "", func(text string) error {
+		v, err := strconv.Atoi(text)
+		if err != nil || v < least || v > most {
+			return fmt.Errorf("it is not a whole number from %d to %d", least, most)
+		}
+		n = v
+		return nil
+	})
+	return &n
+}
+
 // moment is an option that takes a point in time: a date, a time, a length from now such as 12h or 7d, or never.
 func (c *commandLine) moment(name string, to **time.Time) {
 	c.Func(name, "", func(text string) error {

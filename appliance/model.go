@@ -1,12 +1,10 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -46,7 +44,6 @@ func runModel(args []string, stdout, stderr io.Writer) int {
 	}
 	ours := map[string]func(args []string, stdout, stderr io.Writer) error{
 		"list": listModels, "show": showModel, "verify": verifyModels, "rm": removeModels, "add": addModel,
-		"plan": func(args []string, stdout, _ io.Writer) error { return planModel(args, stdout) },
 	}
 	run, ok := ours[args[0]]
 	ok = ok || args[0] == "pull"
@@ -71,36 +68,40 @@ func runModel(args []string, stdout, stderr io.Writer) int {
 	return 2
 }
 
-// planModel prints what a model file takes and where it fits.
-func planModel(args []string, stdout io.Writer) error {
-	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
-		return errors.New("the name of a GGUF file is needed first")
+const planUsage = `usage: 1bit model plan FILE [--ctx-size N] [--parallel N] [--free GIB]
+
+Says what a model takes and where it fits, before anything is loaded.
+
+  --ctx-size N  tokens of context, shared by all slots (what the model was trained with)
+  --parallel N  slots
+  --free GIB    plan for so much memory, not for this machine and the usual ones
+`
+
+// runModelPlan is `1bit model plan`.
+func runModelPlan(args []string, stdout, stderr io.Writer) int {
+	o := newOptions("model plan", planUsage, stdout, stderr)
+	context, parallel := o.whole("ctx-size", 0, 1, 1<<30), o.whole("parallel", 0, 1, 1<<20)
+	free := o.Float64("free", 0, "")
+	if status, done := o.parse(args, 0, 1); done {
+		return status
 	}
-	var context, parallel, free string
-	if err := flags(args[1:], map[string]*string{"--ctx-size": &context, "--parallel": &parallel, "--free": &free}); err != nil {
-		return err
-	}
-	var o plan.Options
-	var err error
-	if o.Context, err = count("--ctx-size", context); err != nil {
-		return err
-	}
-	if o.Parallel, err = count("--parallel", parallel); err != nil {
-		return err
+	if len(o.words) == 0 {
+		return o.wrong("the name of a GGUF file is needed")
 	}
 	pools := boxes()
-	if free != "" {
-		gib, err := strconv.ParseFloat(free, 64)
+	if *free != 0 {
+		pool, err := plan.Given(*free)
 		if err != nil {
-			return fmt.Errorf("the option --free wants GiB, not %q", free)
-		}
-		pool, err := plan.Given(gib)
-		if err != nil {
-			return err
+			return o.finish(err)
 		}
 		pools = []plan.Pool{pool}
 	}
-	p, err := plan.Open(args[0], o)
+	return o.finish(planFile(o.words[0], plan.Options{Context: *context, Parallel: *parallel}, pools, stdout))
+}
+
+// planFile prints what a file takes and in which of the pools it fits.
+func planFile(file string, o plan.Options, pools []plan.Pool, stdout io.Writer) error {
+	p, err := plan.Open(file, o)
 	if err != nil {
 		return err
 	}

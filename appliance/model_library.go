@@ -245,7 +245,7 @@ func showModel(args []string, stdout, _ io.Writer) error {
 		fmt.Fprintf(stdout, "file     %s  %d bytes  sha256 %s\n", filepath.Base(f.Path), f.Size, f.SHA256)
 	}
 	fmt.Fprintln(stdout)
-	return planModel([]string{m.Path()}, stdout)
+	return planFile(m.Path(), plan.Options{}, boxes(), stdout)
 }
 
 // verifyModels reads models and compares their hashes.
@@ -319,12 +319,13 @@ func removeModels(args []string, stdout, _ io.Writer) error {
 
 // addModel takes in a model where it lies.
 func addModel(args []string, stdout, stderr io.Writer) error {
-	if len(args) == 0 || strings.HasPrefix(args[0], "-") {
-		return errors.New("the name of a GGUF file is needed first")
-	}
-	var name string
-	if err := flags(args[1:], map[string]*string{"--name": &name}); err != nil {
+	c := newCommandLine("add")
+	name := c.String("name", "", "")
+	if err := c.parse(args, 0, 1); err != nil {
 		return err
+	}
+	if len(c.words) == 0 {
+		return errors.New("the name of a GGUF file is needed")
 	}
 	lib, err := library()
 	if err != nil {
@@ -333,7 +334,7 @@ func addModel(args []string, stdout, stderr io.Writer) error {
 	ctx, stop := untilSignal(context.Background())
 	defer stop()
 	bar := newBar(stderr)
-	m, err := lib.Add(ctx, args[0], name, bar.show)
+	m, err := lib.Add(ctx, c.words[0], *name, bar.show)
 	bar.end()
 	if err != nil {
 		return err

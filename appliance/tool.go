@@ -6,7 +6,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -55,33 +54,6 @@ func (p program) tool(ctx context.Context, args []string) int {
 		return 2
 	}
 	return run(args[1:], p.stdout, p.stderr)
-}
-
-// flags reads `-x VALUE` pairs into the given strings.
-func flags(args []string, into map[string]*string) error {
-	for len(args) > 0 {
-		at, ok := into[args[0]]
-		switch {
-		case !ok:
-			return fmt.Errorf("unknown option %q", args[0])
-		case len(args) == 1:
-			return fmt.Errorf("the option %s needs a value", args[0])
-		}
-		*at, args = args[1], args[2:]
-	}
-	return nil
-}
-
-// count reads a whole number of at least 1; the empty text is 0.
-func count(option, text string) (int, error) {
-	if text == "" {
-		return 0, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		return 0, fmt.Errorf("the option %s wants a whole number from 1 up, not %q", option, text)
-	}
-	return n, nil
 }
 
 const memoryUsage = `usage: 1bit tool memory [-t THREADS]
@@ -146,8 +118,8 @@ func runToolPerplexity(ctx context.Context) command {
 	return func(args []string, stdout, stderr io.Writer) int {
 		o := newOptions("tool perplexity", perplexityUsage, stdout, stderr)
 		var m measurement
-		o.set.StringVar(&m.file, "m", "", "")
-		o.set.StringVar(&m.text, "f", "", "")
+		o.StringVar(&m.file, "m", "", "")
+		o.StringVar(&m.text, "f", "", "")
 		window, threads := o.whole("c", 512, 2, 1<<24), o.whole("t", 0, 1, maxThreads)
 		if status, done := o.parse(args, 0, 0); done {
 			return status

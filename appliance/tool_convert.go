@@ -10,9 +10,9 @@ import (
 // command is a sub-command with its own options.
 type command = func(args []string, stdout, stderr io.Writer) int
 
-// modelCommands are the commands of `1bit model` that make model files.
+// modelCommands are the commands of `1bit model` that have a usage of their own.
 func modelCommands() map[string]command {
-	return map[string]command{"import": runModelImport, "convert": runModelConvert, "quantize": runModelQuantize}
+	return map[string]command{"plan": runModelPlan, "import": runModelImport, "convert": runModelConvert, "quantize": runModelQuantize}
 }
 
 const draftUsage = `usage: 1bit tool mtp-draft-vocab --mtp HEAD --target MODEL --ids LIST --out FILE
@@ -31,12 +31,12 @@ Cuts a multi-token prediction head down to the tokens that it is likely to draft
 // runToolMTPDraftVocab is `1bit tool mtp-draft-vocab`.
 func runToolMTPDraftVocab(args []string, stdout, stderr io.Writer) int {
 	o := newOptions("tool mtp-draft-vocab", draftUsage, stdout, stderr)
-	head := o.set.String("mtp", "", "")
-	target := o.set.String("target", "", "")
-	ids := o.set.String("ids", "", "")
-	out := o.set.String("out", "", "")
-	count := o.set.Bool("count", false, "")
-	size := o.set.Int("size", 65536, "")
+	head := o.String("mtp", "", "")
+	target := o.String("target", "", "")
+	ids := o.String("ids", "", "")
+	out := o.String("out", "", "")
+	count := o.Bool("count", false, "")
+	size := o.Int("size", 65536, "")
 	if status, done := o.parse(args, 0, 1<<16); done {
 		return status
 	}
@@ -45,14 +45,14 @@ func runToolMTPDraftVocab(args []string, stdout, stderr io.Writer) int {
 		return o.wrong("--target and --out are needed")
 	case *count && (*head != "" || *ids != ""):
 		return o.wrong("--count makes a list: --mtp and --ids do not go with it")
-	case *count && len(o.values) == 0:
+	case *count && len(o.words) == 0:
 		return o.wrong("--count needs at least one text")
 	case *count && *size < 1:
 		return o.wrong("--size %d is no number of ids", *size)
 	case *count:
-		return o.finish(conversion.CountTokens(conversion.Count{Target: *target, Texts: o.values, Size: *size, Out: *out, Log: o.log}))
-	case len(o.values) > 0:
-		return o.wrong("unexpected %q", o.values[0])
+		return o.finish(conversion.CountTokens(conversion.Count{Target: *target, Texts: o.words, Size: *size, Out: *out, Log: o.log}))
+	case len(o.words) > 0:
+		return o.wrong("unexpected %q", o.words[0])
 	case *head == "" || *ids == "":
 		return o.wrong("--mtp and --ids are needed")
 	}
@@ -73,9 +73,9 @@ Writes a Q4_0 file whose weights are rotated, 32 inputs at a time, for serve's
 // runToolHadamard is `1bit tool hadamard`.
 func runToolHadamard(args []string, stdout, stderr io.Writer) int {
 	o := newOptions("tool hadamard", hadamardUsage, stdout, stderr)
-	in := o.set.String("in", "", "")
-	out := o.set.String("out", "", "")
-	imatrix := o.set.String("imatrix", "", "")
+	in := o.String("in", "", "")
+	out := o.String("out", "", "")
+	imatrix := o.String("imatrix", "", "")
 	threads := o.whole("threads", 0, 0, maxThreads)
 	if status, done := o.parse(args, 0, 0); done {
 		return status
@@ -99,16 +99,16 @@ Makes a GGUF file of a published model: llama, mistral, qwen2, qwen3, gemma3, be
 // runModelImport is `1bit model import`.
 func runModelImport(args []string, stdout, stderr io.Writer) int {
 	o := newOptions("model import", importUsage, stdout, stderr)
-	out := o.set.String("out", "", "")
-	kind := o.set.String("type", "", "")
-	pre := o.set.String("pre", "", "")
+	out := o.String("out", "", "")
+	kind := o.String("type", "", "")
+	pre := o.String("pre", "", "")
 	if status, done := o.parse(args, 1, 1); done {
 		return status
 	}
 	if *out == "" {
 		return o.wrong("--out is needed")
 	}
-	return o.finish(conversion.Import{Dir: o.values[0], Out: *out, Type: *kind, Pre: *pre, Log: o.log}.Write())
+	return o.finish(conversion.Import{Dir: o.words[0], Out: *out, Type: *kind, Pre: *pre, Log: o.log}.Write())
 }
 
 const convertUsage = `usage: 1bit model convert DIR --out FILE [--type TYPE] [--converter FILE] [--python FILE]
@@ -125,10 +125,10 @@ $ONEBIT_LLAMA_SERVER and on PATH.
 // runModelConvert is `1bit model convert`.
 func runModelConvert(args []string, stdout, stderr io.Writer) int {
 	o := newOptions("model convert", convertUsage, stdout, stderr)
-	out := o.set.String("out", "", "")
-	kind := o.set.String("type", "", "")
-	converter := o.set.String("converter", "", "")
-	python := o.set.String("python", "", "")
+	out := o.String("out", "", "")
+	kind := o.String("type", "", "")
+	converter := o.String("converter", "", "")
+	python := o.String("python", "", "")
 	if status, done := o.parse(args, 1, 1); done {
 		return status
 	}
@@ -137,7 +137,7 @@ func runModelConvert(args []string, stdout, stderr io.Writer) int {
 	}
 	ctx, stop := untilSignal(context.Background())
 	defer stop()
-	c := conversion.Convert{Dir: o.values[0], Out: *out, Type: *kind, Program: *converter, Python: *python, Tools: o.tools()}
+	c := conversion.Convert{Dir: o.words[0], Out: *out, Type: *kind, Program: *converter, Python: *python, Tools: o.tools()}
 	return o.finish(c.Run(ctx))
 }
 
@@ -157,17 +157,17 @@ written by 1bit itself, without a search for the best scales.
 // runModelQuantize is `1bit model quantize`.
 func runModelQuantize(args []string, stdout, stderr io.Writer) int {
 	o := newOptions("model quantize", quantizeUsage, stdout, stderr)
-	program := o.set.String("llama-quantize", "", "")
-	imatrix := o.set.String("imatrix", "", "")
+	program := o.String("llama-quantize", "", "")
+	imatrix := o.String("imatrix", "", "")
 	threads := o.whole("threads", 0, 0, maxThreads)
-	again := o.set.Bool("allow-requantize", false, "")
+	again := o.Bool("allow-requantize", false, "")
 	if status, done := o.parse(args, 3, 3); done {
 		return status
 	}
 	ctx, stop := untilSignal(context.Background())
 	defer stop()
 	return o.finish(conversion.Quantize{
-		In: o.values[0], Out: o.values[1], Type: o.values[2], Program: *program, Imatrix: *imatrix,
+		In: o.words[0], Out: o.words[1], Type: o.words[2], Program: *program, Imatrix: *imatrix,
 		Threads: *threads, Again: *again, Tools: o.tools(),
 	}.Run(ctx))
 }

@@ -11,7 +11,7 @@ engine this processor can run, best first.
 // version is `1bit version`. Other programs parse the line.
 func (p program) version(args []string) int {
 	o := newOptions("version", versionUsage, p.stdout, p.stderr)
-	instead := o.set.Bool("levels", false, "")
+	instead := o.Bool("levels", false, "")
 	if status, done := o.parse(args, 0, 0); done {
 		return status
 	}

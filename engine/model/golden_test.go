@@ -120,6 +120,9 @@ func TestSynthetic(t *testing.T) {
 		}
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".json"), func(t *testing.T) {
 			levels(t, func(t *testing.T, level tensor.Level) {
+				if level == tensor.Generic && testing.Short() && g.Spec.Type != tensor.Q8_0 {
+					t.Skip("SKIPPED: portable code takes long under the race detector, and one type is enough for it; `make test` runs all")
+				}
 				for _, rounding := range []model.Rounding{model.RoundOnce, model.RoundTwice} {
 					compareSynthetic(t, g, load(t, f, model.Config{Level: level, Rounding: rounding}), limit)
 				}

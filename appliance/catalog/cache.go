@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // ErrDamaged is wrapped by errors about a file whose size or hash is not the expected one.
@@ -102,9 +103,11 @@ func hashFile(ctx context.Context, path, what string, size int64, p Progress) (s
 			if err := ctx.Err(); err != nil {
 				return context.Cause(ctx)
 			}
+			begin := time.Now()
 			n, err := f.Read(buf)
 			h.Write(buf[:n])
 			forget(f, done, int64(n))
+			rest(begin)
 			if done += int64(n); p != nil && n > 0 {
 				p(what, done, size)
 			}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"onebit/engine/gguf"
 )
@@ -94,6 +95,11 @@ func place(partial, final string) error {
 	os.Remove(partial + ".state")
 	return syncDir(filepath.Dir(final))
 }
+
+// rest sleeps after a piece of work for three times as long as it took: a model that is served has most of the memory's
+// bandwidth, and most of a processor that groups of processes share by parts, where priorities do not reach. On a busy
+// machine work takes longer without being more, so there is a longest sleep.
+func rest(begin time.Time) { time.Sleep(min(3*time.Since(begin), 20*time.Millisecond)) }
 
 // readUpTo fills b as far as there is something to read.
 func readUpTo(r io.Reader, b []byte) (int, error) {

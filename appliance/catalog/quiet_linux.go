@@ -13,14 +13,15 @@ const (
 	ioprioIdle       = 3 << 13
 )
 
-// quietly runs work that nobody waits for on a thread of its own, with the lowest claim on disk and processor. The
-// thread ends with the work: its priority cannot be raised again.
+// quietly runs work that nobody waits for on a thread of its own, with the lowest claim on disk and processor: it runs
+// when nobody else does, and gives way at once. The thread ends with the work: its priority cannot be raised again.
 func quietly(work func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		// without these it only disturbs more
 		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 19)
+		_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_IDLE, Nice: 19}, 0)
 		_, _, _ = unix.Syscall(unix.SYS_IOPRIO_SET, ioprioWhoProcess, uintptr(unix.Gettid()), ioprioIdle)
 		done <- work()
 	}()

@@ -284,10 +284,12 @@ func (t *transfer) take(ctx context.Context, b []byte) error {
 	if t.done+int64(len(b)) > maxFile {
 		return fatal{fmt.Errorf("downloading %s: it does not end", t.name)}
 	}
+	begin := time.Now()
 	if _, err := t.out.WriteAt(b, t.done); err != nil {
 		return fatal{fmt.Errorf("writing %s: %w", t.name, err)}
 	}
 	t.hash.Write(b)
+	rest(begin)
 	before := t.done
 	t.done += int64(len(b))
 	if t.done/flushEvery != before/flushEvery {

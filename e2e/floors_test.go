@@ -38,6 +38,7 @@ var floors = map[string]int{
 	"engine/runner":        3,
 	"engine/backend":       2,
 	"engine/conversion":    2,
+	"engine/keeper":        3,
 	"engine/backendtest":   3,
 	"store/archive":        0,
 	"store":                1,

@@ -59,6 +59,25 @@ func (c Confinement) Ask(ctx context.Context, program string, env []string, args
 	return askAs(ctx, c.identity(spec), c.Executable, nil, args...)
 }
 
+// UID is whom children run as.
+func (c Confinement) UID() int {
+	if c.As == nil {
+		return os.Getuid()
+	}
+	return int(c.As.UID)
+}
+
+// Sweep kills whatever still runs as the user that is set; it must be one for children alone.
+func (c Confinement) Sweep() error {
+	if c.As == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askLimit)
+	defer cancel()
+	_, err := askAs(ctx, c.As, c.Executable, nil, sandbox.SweepArguments(c.UID())...)
+	return err
+}
+
 // identity is whom a child runs as: the one that is set, in the groups of its devices.
 func (c Confinement) identity(s sandbox.Spec) *Identity {
 	if c.As == nil {

@@ -164,3 +164,27 @@ func present(paths []string) (folders, files []string) {
 	}
 	return folders, files
 }
+
+// leastUser is the first number that systems give to nobody by themselves.
+const leastUser = 60706
+
+// sweepUser kills all processes of a user, which must be our own and one for children alone.
+func sweepUser(uid int) error {
+	runtime.LockOSThread() // rights are a thread's
+	defer runtime.UnlockOSThread()
+	if real, effective, saved := unix.Getresuid(); real != uid || effective != uid || saved != uid || uid < leastUser {
+		return fmt.Errorf("user %d is not ours to clear", uid)
+	}
+	if err := dropCapabilities(); err != nil {
+		return err // with a privilege it would be everybody's processes
+	}
+	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var left [2]unix.CapUserData
+	if err := unix.Capget(&head, &left[0]); err != nil || left != [2]unix.CapUserData{} {
+		return fmt.Errorf("clearing user %d with privileges left: %v", uid, err)
+	}
+	if err := unix.Kill(-1, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("clearing user %d: %w", uid, err)
+	}
+	return nil
+}

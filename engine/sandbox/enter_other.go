@@ -9,3 +9,5 @@ func Supported() Support { return Support{} }
 
 // Enter becomes the program of a sandbox. This system has none.
 func Enter(Spec) error { return errors.ErrUnsupported }
+
+func sweepUser(int) error { return errors.ErrUnsupported }

@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -58,6 +59,32 @@ func (s Spec) Arguments() ([]string, error) {
 		return nil, fmt.Errorf("writing down a sandbox: %w", err)
 	}
 	return []string{Command, string(b)}, nil
+}
+
+// sweep is said in place of a sandbox.
+const sweep = "sweep"
+
+// SweepArguments is the command line of our own program that kills whatever runs as a user. It is to run as that user.
+func SweepArguments(uid int) []string { return []string{Command, sweep, strconv.Itoa(uid)} }
+
+// Run does what the arguments behind Command say: it enters a sandbox, or sweeps. It returns when that is done or
+// cannot be.
+func Run(args []string) error {
+	switch {
+	case len(args) == 1:
+		s, err := Parse(args[0])
+		if err != nil {
+			return err
+		}
+		return Enter(s)
+	case len(args) == 2 && args[0] == sweep:
+		uid, err := strconv.Atoi(args[1])
+		if err != nil {
+			return fmt.Errorf("reading a user: %w", err)
+		}
+		return sweepUser(uid)
+	}
+	return errors.New("this command is for 1bit itself")
 }
 
 // Parse reads what Arguments wrote. A relative path, an unknown member or a port that is none is an error.

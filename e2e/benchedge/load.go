@@ -78,6 +78,7 @@ func (p *peer) measure(protocol string, o options) (f figures, err error) {
 	var done atomic.Int64
 	var failed atomic.Pointer[error]
 	var group sync.WaitGroup
+	before := spent(p.pid)
 	begin := time.Now()
 	end := begin.Add(time.Duration(o.seconds) * time.Second)
 	for range o.clients {
@@ -96,6 +97,7 @@ func (p *peer) measure(protocol string, o options) (f figures, err error) {
 		return f, *e
 	}
 	f.rate = float64(done.Load()) / time.Since(begin).Seconds()
+	f.cpu = float64((spent(p.pid) - before).Microseconds()) / float64(max(done.Load(), 1))
 	var took []float64
 	for len(took) < 400 {
 		begin := time.Now()

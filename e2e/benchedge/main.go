@@ -54,6 +54,7 @@ var protocols = []string{"h1", "h2", "h3"}
 // figures of one protocol through one peer in one round.
 type figures struct {
 	rate     float64 // requests a second, closed loop
+	cpu      float64 // microseconds of the peer's processor time for one request of it
 	p50, p99 float64 // microseconds of one request, one client
 }
 
@@ -86,7 +87,7 @@ func bench(o options) error {
 					all[p.name] = map[string][]figures{}
 				}
 				all[p.name][protocol] = append(all[p.name][protocol], f)
-				fmt.Fprintf(os.Stderr, "round %d %s %-6s %7.0f requests/s, %5.0f us p50, %5.0f us p99\n", round+1, protocol, p.name, f.rate, f.p50, f.p99)
+				fmt.Fprintf(os.Stderr, "round %d %s %-6s %7.0f requests/s, %5.0f us p50, %5.0f us p99, %4.0f us CPU a request\n", round+1, protocol, p.name, f.rate, f.p50, f.p99, f.cpu)
 			}
 		}
 	}
@@ -102,8 +103,8 @@ func bench(o options) error {
 
 // table prints medians, and ratios of the medians.
 func table(w *world, all map[string]map[string][]figures) {
-	fmt.Println("\n| protocol | peer | requests/s | ratio | p50 us | p99 us | p50 above direct |")
-	fmt.Println("|---|---|---|---|---|---|---|")
+	fmt.Println("\n| protocol | peer | requests/s | ratio | CPU us a request | p50 us | p99 us | p50 above direct |")
+	fmt.Println("|---|---|---|---|---|---|---|---|")
 	for _, protocol := range protocols {
 		base := median(all["caddy"][protocol], func(f figures) float64 { return f.rate })
 		direct := median(all["direct"][protocol], func(f figures) float64 { return f.p50 })
@@ -115,7 +116,8 @@ func table(w *world, all map[string]map[string][]figures) {
 			if base > 0 {
 				ratio = fmt.Sprintf("%.2f", rate/base)
 			}
-			fmt.Printf("| %s | %s | %.0f | %s | %.0f | %.0f | %.0f |\n", protocol, p.name, rate, ratio, p50, p99, p50-direct)
+			cpu := median(all[p.name][protocol], func(f figures) float64 { return f.cpu })
+			fmt.Printf("| %s | %s | %.0f | %s | %.0f | %.0f | %.0f | %.0f |\n", protocol, p.name, rate, ratio, cpu, p50, p99, p50-direct)
 		}
 	}
 	fmt.Println()

@@ -42,6 +42,7 @@ type peer struct {
 	version string
 	url     string // without a slash at the end
 	plain   bool   // it speaks HTTP/1.1 without encryption only
+	pid     int    // 0 for the server itself
 	key     string
 	roots   *x509.CertPool
 }
@@ -143,7 +144,7 @@ func (w *world) startBox(state, note string) error {
 	if err := call(socket, "GET", "http://box/admin/v1/certificate", "", &certificate); err != nil {
 		return err
 	}
-	p := &peer{name: "box", url: "https://127.0.0.1:" + port, roots: x509.NewCertPool(), version: output(w.bin, "version")}
+	p := &peer{name: "box", pid: w.box, url: "https://127.0.0.1:" + port, roots: x509.NewCertPool(), version: output(w.bin, "version")}
 	p.roots.AppendCertsFromPEM([]byte(certificate.Root))
 	claim := fmt.Sprintf(`{"code":%q,"name":"root","password":"correct horse battery"}`, code.FindSubmatch(said)[1])
 	if err := call(p.client("h1", 1), "POST", p.url+"/claim", claim, nil); err != nil {
@@ -181,7 +182,7 @@ func (w *world) startCaddy(backend string) error {
 		return err
 	}
 	defer log.Close()
-	p := &peer{name: "caddy", url: "https://127.0.0.1:" + strconv.Itoa(port), roots: roots}
+	p := &peer{name: "caddy", pid: cmd.Process.Pid, url: "https://127.0.0.1:" + strconv.Itoa(port), roots: roots}
 	if info, err := buildinfo.ReadFile(w.caddy); err == nil {
 		p.version = "Caddy " + info.Main.Version
 	}
@@ -219,6 +220,30 @@ func call(c *http.Client, method, url, body string, into any) error {
 		return nil
 	}
 	return json.Unmarshal(text, into)
+}
+
+// spent is the processor time of a process, all its threads.
+func spent(pid int) time.Duration {
+	if pid == 0 {
+		return 0
+	}
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil {
+		return 0
+	}
+	var total time.Duration
+	for _, name := range threads {
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			continue // the thread has ended
+		}
+		if f := strings.Fields(string(raw)); len(f) > 0 {
+			if ns, err := strconv.ParseInt(f[0], 10, 64); err == nil {
+				total += time.Duration(ns)
+			}
+		}
+	}
+	return total
 }
 
 // resident is what a process holds in memory, in MB.

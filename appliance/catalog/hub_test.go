@@ -259,10 +259,9 @@ func (h *hub) early(w http.ResponseWriter, r *http.Request, kind, value string) 
 // body sends a file, or the part that is asked for, as a fault has it.
 func (h *hub) body(w http.ResponseWriter, r *http.Request, b []byte, kind, value string) {
 	n, _ := strconv.Atoi(value)
-	from := 0
 	s, ranged := strings.CutPrefix(r.Header.Get("Range"), "bytes=")
 	if mark := r.Header.Get("If-Range"); ranged && kind != "norange" && (mark == "" || mark == w.Header().Get("ETag") || kind == "blind") {
-		from, _ = strconv.Atoi(strings.TrimSuffix(s, "-"))
+		from, _ := strconv.Atoi(strings.TrimSuffix(s, "-"))
 		if from >= len(b) {
 			w.Header().Set("Content-Range", fmt.Sprintf("bytes */%d", len(b)))
 			w.WriteHeader(http.StatusRequestedRangeNotSatisfiable)

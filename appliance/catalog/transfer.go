@@ -256,9 +256,9 @@ func (t *transfer) receive(ctx context.Context, res *http.Response) error {
 				return err
 			}
 		}
-		switch {
-		case err == nil:
-		case err == io.EOF: //nolint:errorlint // a body that was broken off wraps it
+		switch err { // a body that was broken off wraps io.EOF, or is another
+		case nil:
+		case io.EOF:
 			if t.size > 0 && t.done < t.size {
 				return fmt.Errorf("downloading %s: got %d of %d bytes", t.name, t.done, t.size)
 			}

@@ -1,6 +1,7 @@
 package egress
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"sync/atomic"
@@ -66,7 +67,7 @@ func (b *body) Read(p []byte) (int, error) {
 			return n - 1, &TooLongError{Limit: b.limit}
 		}
 	}
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		if cause := b.cause(); cause != nil {
 			err = cause
 		}

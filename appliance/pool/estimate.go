@@ -91,10 +91,9 @@ func isGGUF(path string) bool {
 
 // work estimates the buffers that a batch is computed in: the logits, and the widest layer a few times over.
 func work(f *gguf.File) uint64 {
-	width, vocabulary, layer := uint64(0), uint64(0), uint64(0)
-	arch := f.Architecture()
-	width, _ = f.Uint(arch + ".embedding_length")
-	layer, _ = f.Uint(arch + ".feed_forward_length")
+	arch, vocabulary := f.Architecture(), uint64(0)
+	width, _ := f.Uint(arch + ".embedding_length")
+	layer, _ := f.Uint(arch + ".feed_forward_length")
 	for _, name := range []string{"output.weight", "token_embd.weight"} {
 		if t := f.Tensor(name); t != nil && len(t.Shape) == 2 {
 			vocabulary = t.Shape[1]

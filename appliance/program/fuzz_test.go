@@ -26,13 +26,13 @@ func outside(t *testing.T, parent, dir string) {
 		}
 	}
 	total := int64(0)
-	filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil
+			return err
 		}
 		info, err := d.Info()
 		if err != nil {
-			return nil
+			return err
 		}
 		if info.Mode()&(fs.ModeSetuid|fs.ModeSetgid|fs.ModeDevice|fs.ModeNamedPipe) != 0 {
 			t.Errorf("%s has the mode %v", path, info.Mode())
@@ -48,6 +48,9 @@ func outside(t *testing.T, parent, dir string) {
 		}
 		return nil
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if total > fuzzBudget+1 {
 		t.Errorf("%d bytes were written", total)
 	}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"net/url"
 	"os"
 	"path"
@@ -271,7 +272,7 @@ func download(ctx context.Context, dir string, w Wish) (string, error) {
 		return "", err
 	}
 	defer res.Body.Close()
-	if res.StatusCode != 200 {
+	if res.StatusCode != http.StatusOK {
 		return "", &egress.StatusError{Status: res.StatusCode, Host: u.Hostname()}
 	}
 	if w.Space != nil {

@@ -17,6 +17,7 @@ import (
 	"onebit/appliance/config"
 	"onebit/appliance/doctor"
 	"onebit/appliance/egress"
+	installed "onebit/appliance/program"
 	"onebit/engine/plan"
 	"onebit/store"
 )
@@ -257,10 +258,44 @@ func (b *box) deleteFile(ctx context.Context, r store.ModelRecord) error {
 	return b.store.Audit(ctx, store.System(), "model.delete-file", r.ID, "")
 }
 
-// Backends lists installed server programs.
-func (c control) Backends(context.Context) []admin.Backend { return []admin.Backend{} }
+// programs are the server programs that were installed for this box.
+func (b *box) programs() *installed.Store {
+	return &installed.Store{Dir: programsIn(b.options.state), Check: func(ctx context.Context, device, path string) error {
+		for _, name := range []string{catalog.Small, catalog.Default} {
+			if m, err := b.library(b.now.Load().cfg).Find(name); err == nil {
+				return tryProgram(ctx, device, path, m.Path())
+			}
+		}
+		return fmt.Errorf("there is no model to try the program with; fetch %s first", catalog.Small)
+	}}
+}
 
-// RollbackBackend returns to the version before.
-func (c control) RollbackBackend(_ context.Context, device string) error {
-	return fmt.Errorf("no server program for %s was installed by the box: %w", device, store.ErrNotFound)
+// Backends lists installed server programs.
+func (c control) Backends(context.Context) []admin.Backend {
+	out := []admin.Backend{}
+	versions, err := c.b.programs().List()
+	if err != nil {
+		c.b.log.Warn("listing installed programs", "error", err)
+	}
+	for _, v := range versions {
+		out = append(out, admin.Backend{Device: v.Device, Version: v.Name, Current: v.Current, Previous: v.Previous})
+	}
+	return out
+}
+
+// RollbackBackend returns to the version before, once that has decoded a token.
+func (c control) RollbackBackend(ctx context.Context, who store.Actor, device string) error {
+	v, err := c.b.programs().Rollback(ctx, device)
+	switch {
+	case errors.Is(err, installed.ErrNone):
+		return fmt.Errorf("%w: %w", store.ErrNotFound, err)
+	case errors.Is(err, installed.ErrBusy):
+		return fmt.Errorf("%w: %w", store.ErrConflict, err)
+	case err != nil:
+		return invalid("device", "%v", err)
+	}
+	if err := c.b.store.Audit(ctx, who, "backend.rollback", device, v.Name); err != nil {
+		return err
+	}
+	return c.b.reload(ctx)
 }

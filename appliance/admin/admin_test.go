@@ -59,15 +59,18 @@ func (b *box) UnloadModel(_ context.Context, name string) error { b.ask("unload 
 func (b *box) Catalog(context.Context) []admin.CatalogEntry {
 	return []admin.CatalogEntry{{Name: "smollm2"}}
 }
-func (b *box) Pulls() []admin.Pull                               { return []admin.Pull{} }
-func (b *box) CancelPull(context.Context, string) error          { return store.ErrNotFound }
-func (b *box) Backends(context.Context) []admin.Backend          { return []admin.Backend{} }
-func (b *box) RollbackBackend(_ context.Context, d string) error { b.ask("rollback " + d); return nil }
-func (b *box) Settings() []admin.Setting                         { return []admin.Setting{{Name: "name", Value: "attic"}} }
-func (b *box) Reload(context.Context) error                      { b.ask("reload"); return nil }
-func (b *box) Routes() []admin.RouteInfo                         { return []admin.RouteInfo{} }
-func (b *box) Certificate() admin.Certificate                    { return admin.Certificate{Mode: "local"} }
-func (b *box) Log(after int64, limit int) []admin.LogLine        { return []admin.LogLine{{ID: after + 1}} }
+func (b *box) Pulls() []admin.Pull                      { return []admin.Pull{} }
+func (b *box) CancelPull(context.Context, string) error { return store.ErrNotFound }
+func (b *box) Backends(context.Context) []admin.Backend { return []admin.Backend{} }
+func (b *box) RollbackBackend(_ context.Context, _ store.Actor, d string) error {
+	b.ask("rollback " + d)
+	return nil
+}
+func (b *box) Settings() []admin.Setting                  { return []admin.Setting{{Name: "name", Value: "attic"}} }
+func (b *box) Reload(context.Context) error               { b.ask("reload"); return nil }
+func (b *box) Routes() []admin.RouteInfo                  { return []admin.RouteInfo{} }
+func (b *box) Certificate() admin.Certificate             { return admin.Certificate{Mode: "local"} }
+func (b *box) Log(after int64, limit int) []admin.LogLine { return []admin.LogLine{{ID: after + 1}} }
 func (b *box) StartPull(_ context.Context, _ store.Actor, p admin.NewPull) (admin.Pull, error) {
 	b.ask("pull " + p.Model)
 	return admin.Pull{ID: "p"}, nil

@@ -24,7 +24,7 @@ type Box interface {
 	CancelPull(ctx context.Context, id string) error
 
 	Backends(ctx context.Context) []Backend
-	RollbackBackend(ctx context.Context, device string) error
+	RollbackBackend(ctx context.Context, who store.Actor, device string) error
 
 	Settings() []Setting
 	ChangeSettings(ctx context.Context, who store.Actor, values map[string]string) error
@@ -176,7 +176,6 @@ type Backend struct {
 	Version  string `json:"version"`
 	Current  bool   `json:"current"`
 	Previous bool   `json:"previous" about:"what a rollback returns to"`
-	Good     bool   `json:"good" about:"its files are what was installed"`
 }
 
 // Setting is one value of the configuration.

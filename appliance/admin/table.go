@@ -120,7 +120,7 @@ func (a *Admin) modelRoutes() []route {
 		op("POST", "/backends/{device}/rollback", admins, "return to the version before", func(c *call, in struct {
 			Device string `json:"-" path:"device"`
 		}) (none, error) {
-			return none{}, box.RollbackBackend(c.ctx(), in.Device)
+			return none{}, box.RollbackBackend(c.ctx(), c.actor(), in.Device)
 		}),
 	}
 }

@@ -79,6 +79,7 @@ type box struct {
 	pool   *pool.Pool
 	models catalog.Cache
 	starts *backend.Machine
+	launch func(o backend.Options, n int, c backend.ChildSpec) backend.Launch
 
 	reloading sync.Mutex // one reload at a time
 	now       atomic.Pointer[boxAssembly]
@@ -100,6 +101,7 @@ func (p program) runBox(ctx context.Context, o boxOptions) error {
 		return err
 	}
 	b.starts.Installed = programsIn(o.state)
+	b.launch = b.launcher()
 	if b.store, err = store.Open(ctx, store.Config{Dir: o.state, Log: b.log}); err != nil {
 		return fmt.Errorf("opening the state in %s: %w", o.state, err)
 	}
@@ -124,7 +126,7 @@ func (p program) runBox(ctx context.Context, o boxOptions) error {
 
 // build makes everything that lives as long as the program. It serves nothing yet.
 func (b *box) build(ctx context.Context, p program, a *boxAssembly) (err error) {
-	starter := &pool.Starter{Machine: b.starts, Stdout: p.stdout, Stderr: p.stderr, Log: b.log}
+	starter := &pool.Starter{Machine: b.starts, Launch: b.launch, Stdout: p.stdout, Stderr: p.stderr, Log: b.log}
 	b.pool, err = pool.New(pool.Config{Start: starter.Start, Memory: b.budget, Log: b.log, Wait: a.cfg.Requests.Load})
 	if err != nil {
 		return err

@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"onebit/engine/sandbox"
 )
 
 // version is set by the linker.
@@ -23,6 +25,7 @@ const usage = `usage: 1bit COMMAND [options]
   backend   install the servers that run models, go back to the version before
   appliance run a box: many models, people, keys, HTTPS
   engine    run the built-in engine alone
+  engines   own the model servers of a box that runs as another user
   backup    copy a box's state, encrypted; restore puts it back
   config    check or show the configuration of a box
   claim     make a new box yours
@@ -66,6 +69,10 @@ func (p program) run(ctx context.Context, args []string) int {
 		return runModel(rest, p.stdout, p.stderr)
 	case "backend":
 		return runBackend(ctx, rest, p.stdout, p.stderr)
+	case "engines":
+		return p.engines(ctx, rest)
+	case sandbox.Command:
+		return p.sandboxExec(rest)
 	case "appliance":
 		return p.appliance(ctx, rest)
 	case "backup":

@@ -18,6 +18,10 @@ type Starter struct {
 	Stdout, Stderr io.Writer // of the processes
 	Log            *slog.Logger
 	Limits         backend.Limits
+
+	// Launch says how a process of a plan is started: the plan's options, and which of its children. Nil starts it as the
+	// plan has it.
+	Launch func(o backend.Options, n int, c backend.ChildSpec) backend.Launch
 }
 
 // Children is a model with the processes that serve it.
@@ -44,9 +48,14 @@ func (s *Starter) Start(ctx context.Context, spec ModelSpec) (Instance, error) {
 		return nil, err
 	}
 	c := &Children{Plan: plan, done: make(chan struct{})}
-	for _, one := range plan.Children() {
+	for n, one := range plan.Children() {
+		var launch backend.Launch
+		if s.Launch != nil {
+			launch = s.Launch(spec.Options, n, one)
+		}
 		child, err := backend.NewChild(backend.ChildConfig{
-			Name: one.Label(), Slots: one.Slots, Command: one.Command, Ready: one.Ready, Proof: one.Proof(), Parts: one.Parts(),
+			Launch: launch,
+			Name:   one.Label(), Slots: one.Slots, Command: one.Command, Ready: one.Ready, Proof: one.Proof(), Parts: one.Parts(),
 			Stdout: s.Stdout, Stderr: s.Stderr, Log: s.Log.With("model", spec.Name), Limits: s.Limits,
 		})
 		if err != nil {

@@ -128,6 +128,22 @@ func (m *Machine) Program(d engine.Device) (path, from string, err error) {
 	return path, "PATH", nil
 }
 
+// Lists asks the program that serves a device, as Program finds it, what it can run on, and returns its answer as it is.
+func (m *Machine) Lists(ctx context.Context, d engine.Device) (string, error) {
+	path, _, err := m.Program(d)
+	if err != nil {
+		return "", err
+	}
+	var env []string
+	if d == engine.HRX {
+		env = m.runtime("")
+	}
+	return m.asked(ctx, path, env, ListDevices)
+}
+
+// ListDevices is the question to a llama-server what it can run on.
+const ListDevices = "--list-devices"
+
 // unit names a device as a llama-server lists it.
 var unit = map[engine.Device]string{engine.HRX: "HRX0", engine.Vulkan: "Vulkan0", engine.ROCm: "ROCm0"}
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"onebit/engine"
 	"onebit/engine/backend"
 )
 
@@ -32,6 +33,30 @@ func (c Client) Launch(o backend.Options, child int) backend.Launch {
 		}
 		return p, nil
 	}
+}
+
+// Lists asks what the program that the keeper has for a device can run on; see backend.Machine.Lists.
+func (c Client) Lists(ctx context.Context, d engine.Device) (string, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", c.Socket)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	b, err := json.Marshal(Request{Ask: true, Device: string(d)})
+	if err != nil {
+		return "", fmt.Errorf("writing the request: %w", err)
+	}
+	p := &kept{conn: conn, in: bufio.NewReaderSize(conn, eventLimit)}
+	_, unsent := conn.Write(append(b, '\n'))
+	e, err := p.next()
+	switch {
+	case err != nil:
+		return "", errors.Join(unsent, err)
+	case e.Error != "":
+		return "", errors.New(e.Error)
+	}
+	return e.Stdout, nil
 }
 
 func (c Client) start(r Request, stdout, stderr io.Writer) (*kept, error) {

@@ -12,6 +12,8 @@
 //	client  end                          the process is asked to end
 //	keeper  {"ended":true,"status":…}
 //
+// A Request may also ask what a device's program can run on; the answer is {"stdout":…,"ended":true}.
+//
 // Only the user that the keeper was told to serve is served: the kernel says who has connected. No process outlives
 // the keeper, since the kernel kills each with the thread that started it.
 package keeper
@@ -29,6 +31,7 @@ import (
 	"sync"
 	"time"
 
+	"onebit/engine"
 	"onebit/engine/backend"
 )
 
@@ -63,6 +66,9 @@ const (
 	askLimit  = 10 * time.Second // until it has sent its request
 	tellLimit = time.Minute      // to take an event
 )
+
+// answerLimit is the most of a program's answer that is told, in bytes.
+const answerLimit = 8 << 10
 
 // New checks the configuration. It starts nothing.
 func New(cfg Config) (*Keeper, error) {
@@ -124,6 +130,14 @@ func (k *Keeper) client(ctx context.Context, conn *net.UnixConn) error {
 	}
 	if err := conn.SetReadDeadline(time.Time{}); err != nil {
 		return err
+	}
+	if request.Ask {
+		text, err := k.cfg.Machine.Lists(ctx, engine.Device(request.Device))
+		if err != nil {
+			return err
+		}
+		_ = (&teller{conn: conn}).tell(event{Stdout: text[:min(len(text), answerLimit)], Ended: true}) // it may have gone
+		return nil
 	}
 	options := request.Options()
 	options.Append = k.cfg.Append

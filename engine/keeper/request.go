@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"unicode"
@@ -16,7 +17,7 @@ import (
 	"onebit/engine/recipe"
 )
 
-// Request asks for one process of a model's plan. It has no place for a program, for arguments or for an environment.
+// Request asks for one process of a model's plan, or what a device's program can run on. It has no place for a program, for arguments or for an environment.
 type Request struct {
 	Model            string   `json:"model"`
 	Alias            string   `json:"alias,omitempty"`
@@ -40,6 +41,9 @@ type Request struct {
 	MoEPrefetch      int      `json:"moe_prefetch,omitempty"`
 	NPUOptions       []string `json:"npu_options,omitempty"`
 	NoRecipes        bool     `json:"no_recipes,omitempty"`
+
+	// Ask wants to know what the program of Device lists. All else is left out then.
+	Ask bool `json:"ask,omitempty"`
 
 	Child int `json:"child"` // which process of the plan; 0 is the chat
 	Port  int `json:"port"`  // where on loopback it serves
@@ -106,6 +110,12 @@ func ParseRequest(b []byte) (Request, error) {
 }
 
 func (r Request) check() error {
+	if r.Ask {
+		if d := engine.Device(r.Device); !d.Known() || !reflect.DeepEqual(r, Request{Ask: true, Device: r.Device}) {
+			return errors.New("a question has a device and nothing else")
+		}
+		return nil
+	}
 	if r.Model == "" {
 		return errors.New("a model is missing")
 	}

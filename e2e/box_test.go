@@ -562,3 +562,61 @@ func TestBoxCopied(t *testing.T) {
 		t.Errorf("the key of the first box at the third: %d %s", status, text)
 	}
 }
+
+// TestBoxSwaps serves two models that have room for one, while a third does not fit and a fourth is broken.
+func TestBoxSwaps(t *testing.T) {
+	file := smollm2(t)
+	broken := filepath.Join(t.TempDir(), "broken.gguf")
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(broken, raw[:len(raw)/3], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b := startBox(t, boxState(t, fmt.Sprintf(`
+memory: {limit: 520MiB}
+models:
+  - {name: one, file: %[1]q, ctx_size: 512, parallel: 1}
+  - {name: two, file: %[1]q, ctx_size: 512, parallel: 1}
+  - {name: vast, file: %[1]q, ctx_size: 1048576, parallel: 1}
+  - {name: broken, file: %[2]q, ctx_size: 512, parallel: 1}
+`, file, broken)))
+	b.claim()
+	key, _ := b.key("")
+	ask := func(model string) (int, string) {
+		return b.do(key, "POST", "/v1/chat/completions", `{"model":"`+model+`","max_tokens":4,"messages":[{"role":"user","content":"Hi"}]}`)
+	}
+	n := times(4, 40)
+	type outcome struct {
+		model, text string
+		status      int
+	}
+	outcomes := make(chan outcome, 2*n)
+	for i := range 2 * n {
+		model := []string{"one", "two"}[i%2]
+		go func() {
+			status, text := ask(model)
+			outcomes <- outcome{model, text, status}
+		}()
+		if i%4 == 3 {
+			if status, text := ask("vast"); status != 507 || !strings.Contains(text, "GiB") {
+				t.Errorf("a model that cannot fit: %d %s", status, text)
+			}
+			if status, text := ask("broken"); status != 503 && status != 400 && status != 500 && status != 502 {
+				t.Errorf("a broken model: %d %s", status, text)
+			}
+		}
+	}
+	for range 2 * n {
+		if o := <-outcomes; o.status != 200 || !strings.Contains(o.text, `"model":"`+o.model+`"`) {
+			t.Errorf("a request for %s was lost: %d %s", o.model, o.status, o.text)
+		}
+	}
+	for _, raw := range b.admin("GET", "/models", "")["models"].([]any) {
+		m := raw.(map[string]any)
+		if m["name"] == "broken" && m["problem"] == "" {
+			t.Errorf("nothing is said about the broken model: %v", m)
+		}
+	}
+}

@@ -46,8 +46,18 @@ var (
 // startBox starts a box over a state directory and waits until it says where it is.
 func startBox(t *testing.T, state string, args ...string) *appliance {
 	t.Helper()
-	b := &appliance{t: t, state: state, log: &tail{}, done: make(chan struct{})}
-	b.cmd = exec.Command(binary, append([]string{"appliance", "--state", state, "--host", "127.0.0.1", "--port", "0", "--http-port", "0", "--set", "discovery=false"}, args...)...)
+	return openBox(t, exec.Command(binary, boxArguments(state, args...)...), state)
+}
+
+// boxArguments is the command line of a box on free ports of loopback.
+func boxArguments(state string, args ...string) []string {
+	return append([]string{"appliance", "--state", state, "--host", "127.0.0.1", "--port", "0", "--http-port", "0", "--set", "discovery=false"}, args...)
+}
+
+// openBox starts a box from its command line.
+func openBox(t *testing.T, cmd *exec.Cmd, state string) *appliance {
+	t.Helper()
+	b := &appliance{t: t, state: state, log: &tail{}, done: make(chan struct{}), cmd: cmd}
 	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log
 	if err := b.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -162,7 +161,7 @@ func (b *box) run(ctx context.Context) error {
 	// what requests need outlives the last of them
 	behind, stopBehind := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopBehind()
-	socket, err := listenSocket(b.options.state)
+	socket, err := listenSocket(ctx, b.options.state)
 	if err != nil {
 		return errors.Join(err, b.edge.Close())
 	}
@@ -239,10 +238,4 @@ func (b *box) edgeConfig(c config.Box) edge.BoxConfig {
 		TrustedProxies: c.Listen.TrustedProxies, Origins: c.Web.Origins, Discovery: c.Discovery,
 		WriteTimeout: c.Requests.Write, Drain: c.Requests.Drain, Log: b.log,
 	}
-}
-
-// exists reports whether a file is there.
-func exists(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && !info.IsDir()
 }

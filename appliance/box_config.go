@@ -127,7 +127,7 @@ func (p program) config(args []string) int {
 		return p.fail("config "+verb, err)
 	}
 	box, origins, err := o.read(nil)
-	if problems, ok := errors.AsType[config.Problems](err); ok {
+	if problems, ok := errors.AsType[config.ProblemsError](err); ok {
 		fmt.Fprintln(p.stderr, problems)
 		fmt.Fprintf(p.stderr, "1bit config %s: %s\n", verb, counted(len(problems), "mistake"))
 		return 1

@@ -13,7 +13,7 @@ import (
 func TestConfigCommand(t *testing.T) {
 	dir := t.TempDir()
 	good, bad := filepath.Join(dir, "1bit.yaml"), filepath.Join(dir, "bad.yaml")
-	for file, text := range map[string]string{good: "name: attic\n", bad: "nmae: attic\nlisten: {port: x}\n"} {
+	for file, text := range map[string]string{good: "name: attic\n", bad: "naem: attic\nlisten: {port: x}\n"} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -27,7 +27,7 @@ func TestConfigCommand(t *testing.T) {
 		{"the state's own file", []string{"check", "--state", dir}, 0, "1bit.yaml is right: 0 models\n", ""},
 		{"no file in the state", []string{"check", "--state", t.TempDir()}, 0, "is right", ""},
 		{"print", []string{"print", "--state", dir, "--port", "8443"}, 0, "port: 8443  # --set listen.port", ""},
-		{"all mistakes", []string{"check", "--config", bad, "--state", dir}, 1, "", "bad.yaml:1: there is no nmae; did you mean name?\n" + bad + ":2: listen.port"},
+		{"all mistakes", []string{"check", "--config", bad, "--state", dir}, 1, "", "bad.yaml:1: there is no naem; did you mean name?\n" + bad + ":2: listen.port"},
 		{"counted", []string{"check", "--config", bad, "--state", dir}, 1, "", "2 mistakes\n"},
 		{"a file that is not there", []string{"check", "--config", filepath.Join(dir, "none"), "--state", dir}, 1, "", "reading the configuration"},
 		{"unknown option", []string{"check", "--prot", "1"}, 1, "", "unknown option --prot"},

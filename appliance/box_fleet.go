@@ -27,7 +27,7 @@ func (f fleet) Resolve(role gateway.Role, name string) (string, error) {
 		}
 		known = append(known, m.Name)
 	}
-	return "", &gateway.ErrNoModel{Name: name, Role: role, Known: known}
+	return "", &gateway.NoModelError{Name: name, Role: role, Known: known}
 }
 
 // Acquire brings a model up and holds it.
@@ -55,7 +55,7 @@ func unready(name string, err error) error {
 		}
 	}
 	if errors.Is(err, pool.ErrUnknown) {
-		return &gateway.ErrNoModel{Name: name}
+		return &gateway.NoModelError{Name: name}
 	}
 	return err
 }

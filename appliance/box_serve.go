@@ -55,13 +55,14 @@ func (b *box) front(w http.ResponseWriter, r *http.Request) {
 const socketName = "admin.sock"
 
 // listenSocket opens the socket that the command line of this machine uses. Only the box's own user can reach it.
-func listenSocket(state string) (net.Listener, error) {
+func listenSocket(ctx context.Context, state string) (net.Listener, error) {
 	path := filepath.Join(state, socketName)
 	// the store holds the directory's lock, so whoever left a socket here is gone
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("removing the old socket: %w", err)
 	}
-	l, err := net.Listen("unix", path)
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("opening the box's own socket: %w", err)
 	}

@@ -108,7 +108,9 @@ func TestTrustRefuses(t *testing.T) {
 		{"nothing to remove", []string{addr, "--remove"}, 1, "no root of"},
 		{"no box there", []string{answering(http.NotFound)}, 1, "404"},
 		{"a page", []string{answering(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "<html>") })}, 1, "not one certificate"},
-		{"a redirect", []string{answering(func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "http://"+addr+r.URL.Path, 302) })}, 1, "302"},
+		{"a redirect", []string{answering(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "http://"+addr+r.URL.Path, http.StatusFound)
+		})}, 1, "302"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			code, out, said := run(t, "yes\n", append([]string{"trust"}, c.args...)...)

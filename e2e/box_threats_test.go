@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -117,7 +118,7 @@ func TestBoxAttacked(t *testing.T) {
 		conn.SetDeadline(time.Now().Add(30 * time.Second))
 		if _, err := conn.Read(make([]byte, 1)); err == nil {
 			return // an error answer is an end too
-		} else if n, ok := err.(net.Error); ok && n.Timeout() {
+		} else if n, ok := errors.AsType[net.Error](err); ok && n.Timeout() {
 			t.Error("the box waits for the rest of a header for ever")
 		}
 	})

@@ -99,7 +99,7 @@ func (a *Admin) ServeAs(w http.ResponseWriter, r *http.Request, p *auth.Principa
 // known reports whether some method has the path.
 func (a *Admin) known(path string) bool {
 	for _, m := range []string{"GET", "POST", "PATCH", "PUT", "DELETE"} {
-		if req, err := http.NewRequest(m, path, nil); err == nil {
+		if req, err := http.NewRequestWithContext(context.Background(), m, path, nil); err == nil {
 			if _, pattern := a.mux.Handler(req); pattern != "" {
 				return true
 			}

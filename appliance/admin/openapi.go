@@ -3,7 +3,6 @@ package admin
 import (
 	"encoding/json"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -68,8 +67,6 @@ func (a *Admin) OpenAPI() ([]byte, error) {
 type describer struct{ schemas object }
 
 func reference(name string) object { return object{"$ref": "#/components/schemas/" + name} }
-
-var parameter = regexp.MustCompile(`\{([a-z]+)(\.\.\.)?\}`)
 
 // operation describes one route.
 func (d *describer) operation(r route) object {

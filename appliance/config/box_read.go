@@ -25,11 +25,11 @@ type Problem struct {
 // String puts both on a line.
 func (p Problem) String() string { return p.Where + ": " + p.Text }
 
-// Problems are all mistakes of a configuration, as one error.
-type Problems []Problem
+// ProblemsError are all mistakes of a configuration, as one error.
+type ProblemsError []Problem
 
 // Error lists them, one a line.
-func (p Problems) Error() string {
+func (p ProblemsError) Error() string {
 	lines := make([]string, len(p))
 	for i := range p {
 		lines[i] = p[i].String()
@@ -50,7 +50,7 @@ type Source struct {
 // Origins say where each value came from, by path: a line of the file, a variable, a flag. Defaults are not in it.
 type Origins map[string]string
 
-// ReadBox makes a configuration. The error is Problems: all that is wrong, not only the first.
+// ReadBox makes a configuration. The error is ProblemsError: all that is wrong, not only the first.
 func ReadBox(src Source) (Box, Origins, error) {
 	r := reader{file: src.File, origins: Origins{}}
 	box := BoxDefaults()
@@ -72,7 +72,7 @@ type reader struct {
 	file     string
 	where    string // of what is being read
 	origins  Origins
-	problems Problems
+	problems ProblemsError
 }
 
 func (r *reader) bad(where, format string, args ...any) {

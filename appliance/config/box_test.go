@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -70,7 +71,7 @@ log: {keep: 7d}
 
 func TestBoxMistakes(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
-		{"unknown key", "nmae: x", "box.yaml:1: there is no nmae; did you mean name?"},
+		{"unknown key", "naem: x", "box.yaml:1: there is no naem; did you mean name?"},
 		{"unknown key below", "listen:\n  prot: 1", "box.yaml:2: there is no listen.prot; did you mean port?"},
 		{"unlike any", "listen:\n  zzzzzzzz: 1", "box.yaml:2: there is no listen.zzzzzzzz; there are host, port"},
 		{"twice", "name: a\nname: b", "box.yaml:2: name is given twice"},
@@ -119,8 +120,8 @@ func TestBoxMistakes(t *testing.T) {
 }
 
 func TestBoxTellsAllMistakes(t *testing.T) {
-	_, _, err := read("nmae: x\nlisten: {port: a}\nmemory: {reserve: b}\n")
-	if problems, ok := err.(config.Problems); !ok || len(problems) != 3 {
+	_, _, err := read("naem: x\nlisten: {port: a}\nmemory: {reserve: b}\n")
+	if problems, ok := errors.AsType[config.ProblemsError](err); !ok || len(problems) != 3 {
 		t.Errorf("got %v", err)
 	}
 }

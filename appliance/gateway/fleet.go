@@ -17,7 +17,7 @@ import (
 // Fleet is many models, each brought up when it is asked for. With a Fleet the gateway has no model of its own.
 type Fleet interface {
 	// Resolve returns the name under which the model of that name and role is known. An empty name takes the first of
-	// the role. ErrNoModel says that there is none.
+	// the role. A *NoModelError says that there is none.
 	Resolve(role Role, name string) (string, error)
 
 	// Acquire returns the model, ready, and a function that gives it back. It waits for a load.
@@ -82,15 +82,15 @@ type Door interface {
 	Sees(ctx context.Context, model string) bool
 }
 
-// ErrNoModel is a Fleet's word that there is no model of a name; an empty name says that there is none of the role.
-type ErrNoModel struct {
+// NoModelError is a Fleet's word that there is no model of a name; an empty name says that there is none of the role.
+type NoModelError struct {
 	Name  string
 	Role  Role
 	Known []string
 }
 
 // Error says which models there are.
-func (e *ErrNoModel) Error() string {
+func (e *NoModelError) Error() string {
 	if e.Name == "" {
 		role := "chat"
 		if e.Role != Chat {

@@ -36,7 +36,7 @@ func (f *fleet) Resolve(role gateway.Role, name string) (string, error) {
 		name = map[gateway.Role]string{gateway.Chat: "small", gateway.Embedding: "vectors"}[role]
 	}
 	if _, ok := f.models[name]; !ok {
-		return "", &gateway.ErrNoModel{Name: name, Role: role, Known: []string{"small"}}
+		return "", &gateway.NoModelError{Name: name, Role: role, Known: []string{"small"}}
 	}
 	return name, nil
 }

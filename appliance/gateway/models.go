@@ -131,7 +131,7 @@ func (g *Gateway) model(w *reply, r *http.Request) error {
 			}
 			known = append(known, l.Name)
 		}
-		return &ErrNoModel{Name: name, Known: known}
+		return &NoModelError{Name: name, Known: known}
 	}
 	for _, s := range g.listed() {
 		if s.Name == name {

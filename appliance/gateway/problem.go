@@ -32,7 +32,7 @@ func (g *Gateway) problem(w *reply, err error) *wire.Error {
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &wire.Error{Status: http.StatusRequestEntityTooLarge, Type: wire.TypeInvalid, Code: "request_too_large", Message: fmt.Sprintf("the request body is larger than %d bytes", e.Limit)}
 	}
-	if e, ok := errors.AsType[*ErrNoModel](err); ok {
+	if e, ok := errors.AsType[*NoModelError](err); ok {
 		return &wire.Error{Status: http.StatusNotFound, Type: wire.TypeInvalid, Param: "model", Code: "model_not_found", Message: e.Error(), NoRetry: true}
 	}
 	if e, ok := errors.AsType[refusal](err); ok {
@@ -69,7 +69,7 @@ func reason(err error) string {
 	if e, ok := errors.AsType[*engine.StatusError](err); ok {
 		return fmt.Sprintf("the backend answered %d", e.Status)
 	}
-	if e, ok := errors.AsType[*ErrNoModel](err); ok {
+	if e, ok := errors.AsType[*NoModelError](err); ok {
 		return "model_not_found for the role " + string(cmp.Or(e.Role, "chat"))
 	}
 	if e, ok := errors.AsType[refusal](err); ok {

@@ -48,7 +48,7 @@ func (p *peer) client(protocol string, n int) *http.Client {
 
 // ask sends one request and reads the answer to its end.
 func (p *peer) ask(c *http.Client, body string) (n int64, err error) {
-	r, err := http.NewRequest("POST", p.url+"/v1/chat/completions", strings.NewReader(body))
+	r, err := http.NewRequest(http.MethodPost, p.url+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
 		return 0, err
 	}
@@ -132,7 +132,7 @@ func (w *world) crowd(protocol string) error {
 	var group sync.WaitGroup
 	for i := range w.streams {
 		group.Go(func() {
-			r, err := http.NewRequestWithContext(ctx, "POST", p.url+"/v1/chat/completions", strings.NewReader(body))
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+"/v1/chat/completions", strings.NewReader(body))
 			if err != nil {
 				failed.Store(&err)
 				return

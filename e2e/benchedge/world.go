@@ -193,7 +193,7 @@ func (w *world) startCaddy(backend string) error {
 		}
 		if time.Now().After(end) {
 			said, _ := os.ReadFile(log.Name())
-			return fmt.Errorf("Caddy did not come up: %w\n%s", err, said)
+			return fmt.Errorf("starting Caddy: it did not come up: %w\n%s", err, said)
 		}
 	}
 	w.peers = append(w.peers, p)

@@ -13,6 +13,7 @@ import (
 	"onebit/appliance/config"
 	"onebit/appliance/edge"
 	"onebit/appliance/gateway"
+	"onebit/appliance/telemetry"
 	"onebit/engine"
 	"onebit/engine/backend"
 	"onebit/engine/recipe"
@@ -90,7 +91,7 @@ func (a *assembly) gateway() (gateway.Config, error) {
 	c := gateway.Config{
 		AdaptiveAt: p.AdaptiveAt, Sticky: p.Sticky, LongFrom: p.LongFrom,
 		Strict: a.cfg.StrictModel, Key: a.cfg.APIKey, MediaPath: a.cfg.MediaPath,
-		Limits: a.cfg.Limits, Log: a.log,
+		Metrics: telemetry.New(telemetry.Config{Version: version, Runtime: true}), Limits: a.cfg.Limits, Log: a.log,
 	}
 	switch p.Mode {
 	case backend.Adaptive:

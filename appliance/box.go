@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,7 @@ import (
 	"onebit/appliance/edge"
 	"onebit/appliance/gateway"
 	"onebit/appliance/pool"
+	"onebit/appliance/telemetry"
 	"onebit/engine/backend"
 	"onebit/store"
 )
@@ -86,6 +88,13 @@ type box struct {
 	downloads downloads
 	problems  problems
 
+	metrics   *telemetry.Metrics
+	alerts    *telemetry.Alerts
+	reporting reporting // reloading guards it
+	system    system
+	listened  string      // the address as it was configured at the start
+	up        atomic.Bool // it has been ready once
+
 	restoring atomic.Pointer[restoring] // what is to be restored once the box has stopped
 	halt      context.CancelFunc        // ends run
 }
@@ -95,6 +104,7 @@ func (p program) runBox(ctx context.Context, o boxOptions) error {
 	b := &box{options: o, began: time.Now(), console: p.stderr, level: new(slog.LevelVar), book: newLogbook(logLines)}
 	b.log = slog.New(b.book.handler(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: b.level})))
 	b.models = catalog.Cache{Dir: filepath.Join(o.state, "models")}
+	b.system = theSystem(os.Getenv)
 	var err error
 	if b.starts, err = backend.ThisMachine(); err != nil {
 		return err
@@ -126,6 +136,8 @@ func (p program) runBox(ctx context.Context, o boxOptions) error {
 // build makes everything that lives as long as the program. It serves nothing yet.
 func (b *box) build(ctx context.Context, p program, a *boxAssembly) (err error) {
 	starter := &pool.Starter{Machine: b.starts, Launch: b.launch, Stdout: p.stdout, Stderr: p.stderr, Log: b.log}
+	b.startReporting()
+	b.listened = a.cfg.Listen.Host
 	b.pool, err = pool.New(pool.Config{Start: starter.Start, Memory: b.budget, Log: b.log, Wait: a.cfg.Requests.Load})
 	if err != nil {
 		return err
@@ -181,10 +193,15 @@ func (b *box) run(ctx context.Context) error {
 	keep(&group, serving, func(ctx context.Context) error { return b.serveSocket(ctx, socket) })
 	keep(&group, serving, b.watch)
 	keep(&group, serving, b.welcome)
+	keep(&group, serving, b.alerts.Run)
+	keep(&group, serving, b.settle)
+	stopping := context.AfterFunc(serving, func() { b.system.say("STOPPING=1") })
+	defer stopping()
 	served := b.edge.Serve(serving)
 	stop()
 	group.Wait()
 	b.downloads.stop()
+	b.endExport(ctx, nil)
 	stopBehind()
 	last.Wait()
 	close(failed)

@@ -223,8 +223,11 @@ func groupOfTheBox() []string { return []string{"--metrics", "--cache-ram", "0"}
 
 // adopt makes an assembly the current one. An error leaves the one before it.
 func (b *box) adopt(ctx context.Context, a *boxAssembly) error {
-	api, err := gateway.New(gateway.Config{Fleet: fleet{b}, Door: door{b}, Limits: a.cfg.Limits(), Log: b.log})
+	api, err := gateway.New(gateway.Config{Fleet: fleet{b}, Door: door{b}, Metrics: b.metrics, Limits: a.cfg.Limits(), Log: b.log})
 	if err != nil {
+		return err
+	}
+	if err := b.report(ctx, a.cfg); err != nil {
 		return err
 	}
 	old := b.now.Load()
@@ -291,6 +294,10 @@ func schedule(c config.Backup) *store.Schedule {
 func (b *box) reload(ctx context.Context) error {
 	b.reloading.Lock()
 	defer b.reloading.Unlock()
+	if b.up.Load() {
+		b.system.say(reloading())
+		defer b.system.say("READY=1")
+	}
 	a, err := b.read(ctx)
 	if err == nil {
 		err = b.adopt(ctx, a)

@@ -40,14 +40,10 @@ func (c control) Status(ctx context.Context) admin.Status {
 			s.Backup.Next = b.began
 		}
 	}
-	if backups.Problem != "" {
-		s.Problems = append(s.Problems, "the last copy failed: "+backups.Problem)
-	}
-	if counts.Full {
-		s.Problems = append(s.Problems, "the disk is full: nothing can be changed until there is room")
-	}
-	if err := b.store.Health(ctx); err != nil {
-		s.Problems = append(s.Problems, "the store does not answer: "+err.Error())
+	for _, wrong := range b.state(ctx).Conditions() {
+		if wrong.Name != "reload" { // it is among the others already
+			s.Problems = append(s.Problems, wrong.Text)
+		}
 	}
 	for _, m := range s.Models {
 		if m.State == string(pool.Loaded) {
@@ -65,16 +61,6 @@ func (c control) Status(ctx context.Context) admin.Status {
 	}
 	s.Ready = b.ready()
 	return s
-}
-
-// ready reports whether a request for some model can be answered.
-func (b *box) ready() bool {
-	for _, m := range b.now.Load().models {
-		if m.path != "" {
-			return true
-		}
-	}
-	return false
 }
 
 // Models lists the models with where they stand.

@@ -69,7 +69,7 @@ func (b *box) note(p *auth.Principal, privacy store.Privacy, o gateway.Outcome) 
 		return
 	}
 	row := store.RequestRow{
-		ID: "", Time: o.Begin, Key: p.Actor.Key, Person: p.Person, Endpoint: o.Endpoint, Model: o.Model, Backend: string(o.Device),
+		ID: o.ID, Time: o.Begin, Key: p.Actor.Key, Person: p.Person, Endpoint: o.Endpoint, Model: o.Model, Backend: string(o.Device),
 		Status: o.Status, Milliseconds: o.Took.Milliseconds(), TTFT: o.First.Milliseconds(),
 		Prompt: int64(o.Usage.Prompt), Cached: int64(o.Usage.Cached), Completion: int64(o.Usage.Completion),
 		Error: o.Reason, Privacy: privacy, PromptText: o.Request, AnswerText: o.Answer,

@@ -104,6 +104,13 @@ func (p *problems) set(about, text string) {
 	p.all[about] = text
 }
 
+// get returns the problem under a word; empty when there is none.
+func (p *problems) get(about string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.all[about]
+}
+
 // list returns them in a steady order.
 func (p *problems) list() []string {
 	p.mu.Lock()

@@ -133,19 +133,24 @@ func (p program) runActs(ctx context.Context, name, usage string, acts map[strin
 		fmt.Fprint(p.stderr, usage)
 		return 2
 	}
+	return p.runAct(ctx, name+" "+args[0], usage, acts[args[0]], args[1:])
+}
+
+// runAct runs one act. A mistake in the command line is told with the usage.
+func (p program) runAct(ctx context.Context, name, usage string, do act, args []string) int {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
-	err := acts[args[0]](ctx, p, args[1:])
+	err := do(ctx, p, args)
 	var mistake usageError
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprint(p.stdout, usage)
 		return 0
 	case errors.As(err, &mistake):
-		fmt.Fprintf(p.stderr, "1bit %s %s: %v\n%s", name, args[0], err, usage)
+		fmt.Fprintf(p.stderr, "1bit %s: %v\n%s", name, err, usage)
 		return 2
 	case err != nil:
-		return p.fail(name+" "+args[0], err)
+		return p.fail(name, err)
 	}
 	return 0
 }

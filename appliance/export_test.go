@@ -12,3 +12,12 @@ func Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, args ..
 
 // Budget is how much of a box's memory models may take.
 var Budget = budget
+
+// Clean takes out what a support bundle does not hold.
+func Clean(text string, names ...string) string {
+	c := newCleaner()
+	for _, n := range names {
+		c.hide(n)
+	}
+	return string(c.clean([]byte(text)))
+}

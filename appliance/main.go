@@ -33,6 +33,8 @@ const usage = `usage: 1bit COMMAND [options]
   person    invite, list and remove its people
   admin     let an admin who is locked out back in
   trust     make this computer trust a box
+  top       show what the box on this machine does
+  support   write what somebody needs who is to find out what is wrong
   doctor    say what of this box is usable, and what to do about the rest
   tool      measure, cut draft heads, rotate weights
   bench     compare settings of serve, measure the whole wait
@@ -89,6 +91,10 @@ func (p program) run(ctx context.Context, args []string) int {
 		return p.person(ctx, rest)
 	case "admin":
 		return p.admin(ctx, rest)
+	case "top":
+		return p.top(ctx, rest)
+	case "support":
+		return p.support(ctx, rest)
 	case "trust":
 		return p.trust(ctx, rest)
 	case "doctor":

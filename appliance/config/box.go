@@ -144,13 +144,14 @@ type Backup struct {
 type Telemetry struct {
 	OTLP    string `yaml:"otlp" about:"URL of an OpenTelemetry collector"`
 	Webhook Secret `yaml:"webhook" about:"URL that alerts are posted to"`
+	Secret  Secret `yaml:"secret" about:"signs the alerts"`
 }
 
 // Egress says where models come from.
 type Egress struct {
 	Hub     string   `yaml:"hub" about:"address of the model hub"`
 	Hosts   []string `yaml:"hosts" about:"hosts beside the hub that models may be fetched from by URL; * means any public one"`
-	Private []string `yaml:"private" about:"host:port of mirrors on private addresses"`
+	Private []string `yaml:"private" about:"host:port on private addresses that may be reached: mirrors, a collector, a webhook"`
 	Token   Secret   `yaml:"token" about:"for gated repositories of the hub"`
 }
 

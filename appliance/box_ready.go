@@ -1,0 +1,137 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"strconv"
+	"time"
+
+	"onebit/appliance/pool"
+)
+
+const (
+	probeLimit = 5 * time.Second        // for the box to answer itself
+	probePause = 100 * time.Millisecond // between two looks while it starts
+	extension  = 30 * time.Second       // what is asked of the system while models load
+)
+
+// settle waits until the box answers its own port over TLS and the models that are to be loaded at the start are, or are
+// known to fail. Then it tells the system, and goes on telling it for as long as the box answers.
+func (b *box) settle(ctx context.Context) error {
+	said := time.Time{}
+	for b.answers(ctx) != nil || !b.preloaded() {
+		if time.Since(said) > extension/3 {
+			said = time.Now()
+			b.system.say("EXTEND_TIMEOUT_USEC=" + strconv.FormatInt(extension.Microseconds(), 10))
+		}
+		if !pause(ctx, probePause) {
+			return nil
+		}
+	}
+	b.up.Store(true)
+	b.system.say("READY=1\nSTATUS=serving " + b.edge.URL())
+	b.log.Info("ready", "after", time.Since(b.began).Round(time.Millisecond))
+	every := b.system.watchdog()
+	for pause(ctx, cmp.Or(every/2, time.Hour)) {
+		if every == 0 {
+			continue
+		}
+		if err := errors.Join(b.answers(ctx), b.store.Health(ctx)); err != nil && ctx.Err() == nil {
+			b.log.Error("the box does not answer itself", "why", err)
+			continue
+		}
+		b.system.say("WATCHDOG=1")
+	}
+	return nil
+}
+
+// pause waits; false says that ctx has ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// answers asks the box for its health as a client of the network would: over TLS, by its name, under its own root.
+func (b *box) answers(ctx context.Context) error {
+	roots := x509.NewCertPool()
+	pem, _ := b.edge.Root()
+	roots.AppendCertsFromPEM(pem)
+	at := net.JoinHostPort(reachable(b.listened), strconv.Itoa(b.edge.Port()))
+	t := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "tcp", at)
+		},
+		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: b.edge.Name(), MinVersion: tls.VersionTLS12}, DisableKeepAlives: true,
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeLimit)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, b.edge.URL()+"/health", nil)
+	if err != nil {
+		return err
+	}
+	res, err := t.RoundTrip(r)
+	if err != nil {
+		return fmt.Errorf("asking the box for its health: %w", err)
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("asking the box for its health: it answers %s", res.Status)
+	}
+	return nil
+}
+
+// reachable is an address of this machine at which one that is listened on can be reached.
+func reachable(host string) string {
+	a, err := netip.ParseAddr(host)
+	switch {
+	case host == "" || err == nil && a.IsUnspecified() && a.Is4():
+		return "127.0.0.1"
+	case err == nil && a.IsUnspecified():
+		return "::1"
+	}
+	return host
+}
+
+// preloaded reports whether the models that are to be loaded at the start are loaded, or are known not to be.
+func (b *box) preloaded() bool {
+	for _, m := range b.pool.List() {
+		configured, ok := b.now.Load().model(m.Name)
+		if !ok || !configured.Preload || m.Failures > 0 {
+			continue
+		}
+		if m.Phase == pool.Loading || m.Phase == pool.Waiting && m.Reason == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// ready reports whether a request for some model can be answered.
+func (b *box) ready() bool {
+	if !b.up.Load() {
+		return false
+	}
+	failed := map[string]bool{}
+	for _, s := range b.pool.List() {
+		failed[s.Name] = s.Phase == pool.Failed
+	}
+	for _, m := range b.now.Load().models {
+		if m.path != "" && !failed[m.Name] {
+			return true
+		}
+	}
+	return false
+}

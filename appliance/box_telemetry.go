@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"onebit/appliance/config"
+	"onebit/appliance/doctor"
+	"onebit/appliance/egress"
+	"onebit/appliance/pool"
+	"onebit/appliance/telemetry"
+)
+
+// lookLimit bounds one look at the box's own state.
+const lookLimit = 2 * time.Second
+
+// reporting is what the box says of itself to others, as one configuration wants it.
+type reporting struct {
+	of      string // what of the configuration it depends on
+	clients []*egress.Client
+}
+
+// startReporting makes what counts and tells. It tells nobody yet.
+func (b *box) startReporting() {
+	b.metrics = telemetry.New(telemetry.Config{Version: version, Runtime: true, State: func() []telemetry.Family {
+		ctx, cancel := context.WithTimeout(context.Background(), lookLimit)
+		defer cancel()
+		return b.state(ctx).Families()
+	}})
+	b.alerts = telemetry.NewAlerts(telemetry.AlertsConfig{
+		Box: func() string { return b.now.Load().cfg.Name }, Version: version, Log: b.log,
+		Look: func(ctx context.Context) []telemetry.Condition {
+			ctx, cancel := context.WithTimeout(ctx, lookLimit)
+			defer cancel()
+			return b.state(ctx).Conditions()
+		},
+	})
+}
+
+// report makes a configuration's collector and webhook the ones that are told. An error leaves those before it.
+func (b *box) report(ctx context.Context, cfg config.Box) error {
+	t := cfg.Telemetry
+	next := reporting{of: fmt.Sprintf("%q", []string{cfg.Name, t.OTLP, string(t.Webhook), string(t.Secret), fmt.Sprint(cfg.Egress.Private)})}
+	if next.of == b.reporting.of {
+		return nil
+	}
+	var export *telemetry.Export
+	if t.OTLP != "" {
+		client, err := next.client(t.OTLP, cfg.Egress.Private)
+		if err != nil {
+			return fmt.Errorf("telemetry.otlp: %w", err)
+		}
+		if export, err = telemetry.NewExport(ctx, telemetry.ExportConfig{URL: t.OTLP, Box: cfg.Name, Version: version, Client: client, Log: b.log}); err != nil {
+			return fmt.Errorf("telemetry.otlp: %w", err)
+		}
+	}
+	var hook telemetry.Sender
+	if t.Webhook != "" {
+		client, err := next.client(string(t.Webhook), cfg.Egress.Private)
+		if err != nil {
+			return fmt.Errorf("telemetry.webhook: %w", err)
+		}
+		hook = telemetry.Webhook{URL: t.Webhook, Secret: t.Secret, Client: client}
+	}
+	b.alerts.Tell(hook)
+	b.endExport(ctx, export)
+	for _, c := range b.reporting.clients {
+		c.Close()
+	}
+	b.reporting = next
+	return nil
+}
+
+// client makes one that may reach a URL.
+func (r *reporting) client(to string, private []string) (*egress.Client, error) {
+	at, err := url.Parse(to)
+	if err != nil {
+		return nil, errors.New("it is no URL") // the URL itself may be a secret
+	}
+	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: at})
+	if err != nil {
+		return nil, err
+	}
+	c, err := egress.New(egress.Config{Allow: private, Proxy: proxy})
+	if err != nil {
+		return nil, err
+	}
+	r.clients = append(r.clients, c)
+	return c, nil
+}
+
+// endExport lets another exporter take over, nil for none, and gives the one before a moment to send what it has.
+func (b *box) endExport(ctx context.Context, next *telemetry.Export) {
+	old := b.metrics.SetExport(next)
+	if old == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookLimit)
+	defer cancel()
+	if err := old.Close(ctx); err != nil {
+		b.log.Debug("what was left for the collector is dropped", "why", err)
+	}
+}
+
+// state is where the box stands.
+func (b *box) state(ctx context.Context) telemetry.State {
+	counts, backups, cfg := b.store.Counts(), b.store.BackupStatus(), b.now.Load().cfg
+	s := telemetry.State{
+		Now: time.Now(), Ready: b.ready(), Running: b.auth.Running(), Refused: b.problems.get("reload"),
+		Store: telemetry.Store{Queued: counts.Queued, Dropped: counts.Dropped, Commits: counts.Commits, Bytes: counts.FileBytes, Full: counts.Full},
+	}
+	s.Claimed, _ = b.auth.IsClaimed(ctx) // a store that does not answer is said below
+	if err := b.store.Health(ctx); err != nil {
+		s.Store.Silent = err.Error()
+	}
+	if d := b.store.Degraded(); d != nil {
+		s.Store.Degraded = d.Reason
+	}
+	if cfg.Backup.Folder != "" {
+		s.Backup = telemetry.Backup{Every: cfg.Backup.Every, Since: b.began, Last: backups.Last, Problem: backups.Problem}
+	}
+	for _, v := range b.edge.Validities() {
+		s.Certificates = append(s.Certificates, telemetry.Certificate{Name: v.Name, Begins: v.Begins, Expire: v.Ends})
+	}
+	for name, dir := range map[string]string{"state": b.options.state, "backups": cfg.Backup.Folder} {
+		if _, err := os.Stat(dir); dir == "" || err != nil {
+			continue // a drive that is away is the backup's to tell
+		}
+		if free, err := doctor.Space(dir); err == nil {
+			s.Disks = append(s.Disks, telemetry.Disk{Name: name, Free: int64(free)})
+		}
+	}
+	s.Models = b.modelStates()
+	return s
+}
+
+func (b *box) modelStates() []telemetry.Model {
+	counts := map[string]pool.Count{}
+	for _, c := range b.pool.Counts() {
+		counts[c.Name] = c
+	}
+	var all []telemetry.Model
+	for _, m := range b.pool.List() {
+		n := counts[m.Name]
+		one := telemetry.Model{
+			Name: m.Name, Running: m.Busy, Waiting: m.Waiting, Failures: m.Failures, Reason: m.Reason,
+			Loads: n.Loads, Evictions: n.Evictions, LoadFailures: n.Failures, LoadTime: n.LoadTime,
+		}
+		if m.Phase == pool.Loaded || m.Phase == pool.Draining || m.Phase == pool.Loading {
+			one.Memory = int64(m.Need.Bytes + m.Need.Host)
+		}
+		all = append(all, one)
+	}
+	return all
+}

@@ -36,7 +36,7 @@ func (r *Remote) post(ctx context.Context, where string, req *engine.Request) (*
 	if req.ID != "" {
 		out.Header.Set("X-Request-Id", req.ID)
 	}
-	res, err := r.client.Do(out)
+	res, err := r.client.Do(out) //nolint:bodyclose // who reads the reply closes it
 	if err != nil {
 		return nil, err
 	}

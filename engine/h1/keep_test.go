@@ -17,7 +17,6 @@ import (
 type server struct {
 	t     *testing.T
 	l     net.Listener
-	conns chan net.Conn
 	dials int
 }
 
@@ -138,7 +137,7 @@ func TestKeptConnections(t *testing.T) {
 			if c.hangUp {
 				conn.Close()
 			}
-			arrived(t, client, c.later != "" || c.hangUp)
+			arrived(t, c.later != "" || c.hangUp)
 			go post()
 			if !c.again {
 				conn = s.accept()
@@ -157,7 +156,7 @@ func TestKeptConnections(t *testing.T) {
 }
 
 // arrived waits until what was sent is there, on loopback: a byte on another connection comes after it.
-func arrived(t *testing.T, _ *h1.Client, sent bool) {
+func arrived(t *testing.T, sent bool) {
 	t.Helper()
 	if !sent {
 		return

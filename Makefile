@@ -5,6 +5,8 @@ SHELL := /bin/bash
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 MODEL   ?= qwen2.5-coder-0.5b
 PORT    ?= 8000
+PREFIX  ?= /usr/local
+DESTDIR ?=
 BOX_PORT      ?= 8443
 BOX_HTTP_PORT ?= 8080
 GOFLAGS_RELEASE := -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
@@ -123,8 +125,16 @@ generate: ## write the generated assembly again
 check: fmt-check lint vet race ## format, lint, floors, vet and race tests
 	go test -count=1 -run 'TestFloors' ./e2e
 
+.PHONY: install
+install: ## install what make build has built: PREFIX=/usr/local DESTDIR=; the units are 1bit-engines and 1bit
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' bash appliance/package/install.sh install
+
+.PHONY: uninstall
+uninstall: ## take it away again; the state of the box is left
+	@PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' bash appliance/package/install.sh uninstall
+
 .PHONY: dist
-dist: setup ## release archives with checksums in dist/
+dist: setup ## release archives, Debian packages and a container image with checksums in dist/
 	@VERSION=$(VERSION) bash e2e/dist.sh
 
 .PHONY: clean

@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -55,7 +56,11 @@ func shelf(t *testing.T) (dir, program, model string) {
 func startEngines(t *testing.T, program, socket string) *exec.Cmd {
 	t.Helper()
 	log := &tail{}
-	cmd := exec.Command(program, "engines", "--socket", socket, "--client", fmt.Sprint(boxUser), "--users", fmt.Sprintf("%d-%d", firstServer, firstServer+4))
+	caches := filepath.Join(filepath.Dir(socket), "caches")
+	if err := errors.Join(os.MkdirAll(caches, 0o700), os.Chmod(caches, 0o733|os.ModeSticky)); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "engines", "--socket", socket, "--client", fmt.Sprint(boxUser), "--users", fmt.Sprintf("%d-%d", firstServer, firstServer+4), "--scratch", caches)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@
 #   setup.sh browsers  Chromium with its certificate tool, and a curl that speaks HTTP/3; prints ONEBIT_CHROMIUM=...
 #                      ONEBIT_CURL_HTTP3=...
 #   setup.sh powercut  an emulator and a kernel for the machine whose power is cut; prints ONEBIT_KERNEL=... ONEBIT_DRIVERS=...
+#   setup.sh units     what looks at the units and packages: systemd and dpkg
 #   setup.sh proxies   the proxies that serve is measured beside: Caddy and LiteLLM; prints CADDY=... LITELLM=...
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -146,6 +147,10 @@ powercut() {
   echo "export PATH='$PATH' ONEBIT_KERNEL='$dir/root/boot/vmlinuz-${package#linux-image-}' ONEBIT_DRIVERS='$dir/drivers'"
 }
 
+units() {
+  { command -v systemd-analyze && command -v dpkg-deb; } >/dev/null || apt_install --no-install-recommends systemd dpkg
+}
+
 case "${1:-}" in
   build) need_go ;;
   fetch) need_python ;;
@@ -156,5 +161,6 @@ case "${1:-}" in
   browsers) browsers ;;
   powercut) powercut ;;
   proxies) proxies ;;
-  *) echo "usage: setup.sh build|fetch|compilers|text|clients|pebble|browsers|powercut|proxies" >&2; exit 2 ;;
+  units) units ;;
+  *) echo "usage: setup.sh build|fetch|compilers|text|clients|pebble|browsers|powercut|proxies|units" >&2; exit 2 ;;
 esac

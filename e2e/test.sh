@@ -70,6 +70,7 @@ case "${1:-quick}" in
     ;;
   all)
     quick
+    bash $here/setup.sh units
     evaluate browsers
     models qwen2.5-coder-0.5b gemma-3-270m
     source_tree

@@ -27,7 +27,9 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync"
 	"time"
 
@@ -234,6 +236,9 @@ func (k *Keeper) user() (c backend.Confinement, release func(), err error) {
 		}
 		k.taken[id] = true
 		c.As = &backend.Identity{UID: uint32(id), GID: uint32(id)}
+		if c.Scratch != "" {
+			c.Scratch = filepath.Join(c.Scratch, strconv.Itoa(id))
+		}
 		return c, func() {
 			err := c.Sweep()
 			if err != nil { // it stays taken: somebody may still run as it

@@ -3,13 +3,17 @@
 package e2e_test
 
 import (
+	"bytes"
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -183,10 +187,56 @@ func footprint(t *testing.T, pid int) (n [2]int) {
 	return n
 }
 
+// elsewhere is a collector and a webhook in one: it takes what is posted, and keeps it as it would be read.
+type elsewhere struct {
+	*httptest.Server
+	mu   sync.Mutex
+	kept map[string]string // by path
+}
+
+func startElsewhere(t *testing.T) *elsewhere {
+	e := &elsewhere{kept: map[string]string{}}
+	e.Server = httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err == nil && r.Header.Get("Content-Encoding") == "gzip" {
+			body, err = unzipped(body)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.kept[r.URL.Path] += r.Header.Get("X-1bit-Signature") + string(body)
+	}))
+	t.Cleanup(e.Close)
+	return e
+}
+
+func (e *elsewhere) got(path string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.kept[path]
+}
+
+func unzipped(b []byte) ([]byte, error) {
+	z, err := gzip.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(z)
+}
+
 // TestBoxKeepsSecrets runs with words that must appear nowhere: a key, a prompt, an answer's beginning, a password.
 func TestBoxKeepsSecrets(t *testing.T) {
 	const password, prompt, phrase = "canary-password-7f3a", "canary-prompt-9b1e", "canary-passphrase-5d2c"
-	state := boxState(t, fmt.Sprintf("models: [{name: small, file: %q, ctx_size: 2048}]\nlog: {level: debug}\n", smollm2(t)))
+	const signature, person = "canary-signature-8c4d", "Canary-Person-3e8d"
+	away := startElsewhere(t)
+	state := boxState(t, fmt.Sprintf(`models: [{name: small, file: %q, ctx_size: 2048}]
+log: {level: debug}
+telemetry: {otlp: %q, webhook: "%s/hook", secret: %s}
+egress: {private: [%q]}
+backup: {passphrase: %s}
+`, smollm2(t), away.URL, away.URL, signature, strings.TrimPrefix(away.URL, "http://"), phrase))
 	b := startBox(t, state)
 	if status, text := b.do("", "POST", "/claim", fmt.Sprintf(`{"code":%q,"name":"root","password":%q}`, b.code, password)); status != 200 {
 		t.Fatalf("claiming: %d %s", status, text)
@@ -206,6 +256,46 @@ func TestBoxKeepsSecrets(t *testing.T) {
 	b.do("", "GET", "/v1/models?api_key="+key, "")
 	b.do("", "POST", "/login", fmt.Sprintf(`{"name":"root","password":%q}`, password+"x"))
 	b.admin("DELETE", "/keys/"+id, "")
+	var row string
+	for end := time.Now().Add(time.Minute); row == "" && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if rows := b.admin("GET", "/requests", "")["requests"].([]any); len(rows) > 0 {
+			row = rows[0].(map[string]any)["id"].(string)
+		}
+	}
+	if row == "" || !strings.Contains(b.log.String(), " id="+row+" ") {
+		t.Errorf("the log does not know the request %q of the request log", row)
+	}
+	b.admin("POST", "/people", `{"name":"`+person+`","role":"member"}`)
+	wrong, err := os.OpenFile(filepath.Join(state, "1bit.yaml"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintln(wrong, "bogus: "+phrase)
+	wrong.Close()
+	for end := time.Now().Add(time.Minute); !strings.Contains(away.got("/hook"), `"condition":"reload","severity":"warning","state":"firing"`); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("no alert: %s\n%s", away.got("/hook"), b.log)
+		}
+	}
+	if !strings.HasPrefix(away.got("/hook"), "t=") {
+		t.Error("the alert is not signed")
+	}
+	bundle := filepath.Join(t.TempDir(), "bundle.tar.gz")
+	cmd := exec.Command(binary, "support", "--out", bundle, "--socket", filepath.Join(state, "admin.sock"))
+	if said, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(said), "metrics.txt") {
+		t.Fatalf("support: %v %s", err, said)
+	}
+	packed, err := os.ReadFile(bundle)
+	if err != nil {
+		t.Fatal(err)
+	}
+	support, err := unzipped(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(support), person) {
+		t.Error("the support bundle names a person")
+	}
 	var seen strings.Builder
 	for _, path := range []string{"/status", "/logs", "/requests", "/keys", "/audit", "/usage?by=key", "/settings", "/models"} {
 		fmt.Fprintln(&seen, b.admin("GET", path, ""))
@@ -228,7 +318,14 @@ func TestBoxKeepsSecrets(t *testing.T) {
 	}
 	b.cmd.Process.Signal(syscall.SIGTERM)
 	<-b.done
-	places := map[string]string{"the control plane": seen.String(), "the log": b.log.String(), "the metrics": metrics, "the backup": string(backup)}
+	if spans := away.got("/v1/traces"); !strings.Contains(spans, "gen_ai.request.model") || !strings.Contains(spans, "chat small") {
+		t.Errorf("spans: %q", spans)
+	}
+	if figures := away.got("/v1/metrics"); !strings.Contains(figures, "gen_ai.client.token.usage") {
+		t.Errorf("exported metrics: %q", figures)
+	}
+	places := map[string]string{"the control plane": seen.String(), "the log": b.log.String(), "the metrics": metrics, "the backup": string(backup),
+		"the support bundle": string(support), "the alerts": away.got("/hook"), "the spans": away.got("/v1/traces"), "the exported metrics": away.got("/v1/metrics")}
 	err = filepath.WalkDir(state, func(path string, d os.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
 			return err
@@ -240,8 +337,9 @@ func TestBoxKeepsSecrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	delete(places, filepath.Join(state, "1bit.yaml")) // the operator has written them there
 	for place, text := range places {
-		for _, canary := range []string{password, prompt, phrase, key, adminKey} {
+		for _, canary := range []string{password, prompt, phrase, key, adminKey, signature} {
 			if i := strings.Index(text, canary); i >= 0 {
 				t.Errorf("%s holds %s: ...%q", place, canary, text[max(0, i-80):min(len(text), i+40)])
 			}

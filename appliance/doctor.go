@@ -16,6 +16,7 @@ import (
 	"onebit/appliance/doctor"
 	"onebit/engine"
 	"onebit/engine/backend"
+	"onebit/engine/sandbox"
 	"onebit/engine/tensor"
 )
 
@@ -76,7 +77,7 @@ func thisBox() (doctor.Box, error) {
 	}
 	b := doctor.Box{
 		Root: "/", GOOS: runtime.GOOS, GOARCH: runtime.GOARCH, Cores: runtime.NumCPU(), Level: level.String(),
-		Getenv: os.Getenv, Access: doctor.Access, Space: doctor.Space, Run: runCall,
+		Sandbox: sandbox.Supported(), Getenv: os.Getenv, Access: doctor.Access, Space: doctor.Space, Run: runCall,
 	}
 	if exe, err := os.Executable(); err == nil {
 		b.Prefix = filepath.Dir(filepath.Dir(exe))

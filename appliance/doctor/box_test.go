@@ -13,6 +13,7 @@ import (
 
 	"onebit/appliance/doctor"
 	"onebit/engine"
+	"onebit/engine/sandbox"
 )
 
 const gib = 1 << 30
@@ -26,6 +27,7 @@ type box struct {
 	env      map[string]string
 	goos     string // "" is linux
 	level    string // "" is avx512
+	sandbox  sandbox.Support
 	free     uint64 // of the disk; 0 is 500 GB
 	calls    []doctor.Call
 }
@@ -38,7 +40,7 @@ func machine(total, available uint64) *box {
 		"proc/cmdline":              "BOOT_IMAGE=/vmlinuz root=/dev/sda2 quiet\n",
 		"proc/sys/kernel/osrelease": "6.17.4-arch1-1\n",
 		"proc/self/cgroup":          "0::/\n",
-	}, level: "avx512"}
+	}, level: "avx512", sandbox: sandbox.Support{Landlock: 7, Filter: true}}
 }
 
 // halo is a Strix Halo whose driver reports such memory. Sizes are in bytes.
@@ -116,7 +118,7 @@ func (b *box) examine(t testing.TB) doctor.Report {
 		return "/" + filepath.ToSlash(rel)
 	}
 	r := doctor.Examine(t.Context(), doctor.Box{
-		Root: root, GOOS: goos, GOARCH: "amd64", Cores: 32, Level: b.level,
+		Root: root, GOOS: goos, GOARCH: "amd64", Cores: 32, Level: b.level, Sandbox: b.sandbox,
 		Models: filepath.Join(root, "home", "cache", "1bit", "models"), Prefix: filepath.Join(root, "usr"),
 		Getenv: func(name string) string { return b.env[name] },
 		Access: func(path string) error {

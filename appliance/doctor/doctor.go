@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"onebit/engine"
+	"onebit/engine/sandbox"
 )
 
 // Status is the verdict on one thing.
@@ -73,10 +74,11 @@ type Box struct {
 	Root     string // the folder that holds /proc, /sys, /dev and /opt
 	GOOS     string
 	GOARCH   string
-	Cores    int    // logical processors that we may use
-	Level    string // instruction set that the built-in engine's kernels use
-	Models   string // the cache of model files
-	Prefix   string // where we are installed: servers that came with us lie below lib/1bit/DEVICE
+	Cores    int             // logical processors that we may use
+	Level    string          // instruction set that the built-in engine's kernels use
+	Models   string          // the cache of model files
+	Prefix   string          // where we are installed: servers that came with us lie below lib/1bit/DEVICE
+	Sandbox  sandbox.Support // what the kernel has to confine model servers
 	Getenv   func(name string) string
 	Access   func(path string) error                     // whether we may read and write a device
 	Space    func(dir string) (free uint64, err error)   // bytes free where a folder is, or would be
@@ -116,6 +118,7 @@ func Examine(ctx context.Context, b Box) Report {
 		e.started()
 		e.discover()
 		e.system()
+		e.confinement()
 		e.cards()
 		e.nodes()
 		e.neural()

@@ -119,6 +119,8 @@ func TestMisses(t *testing.T) {
 			b.files["sys/fs/cgroup/memory.current"] = "8589934593\n"
 		}, "memory", doctor.Miss, "allows 8.0 GiB, 0.0 GiB of it available", "allow this process more"},
 		{"old kernel", func(b *box) { b.files["proc/sys/kernel/osrelease"] = "6.16.8\n" }, "kernel", doctor.Warn, "Linux 6.16.8", "6.16.9"},
+		{"no Landlock", func(b *box) { b.sandbox.Landlock = 0 }, "sandbox", doctor.Warn, "can read and write the files", "landlock among its modules"},
+		{"no filters", func(b *box) { b.sandbox.Filter = false }, "sandbox", doctor.Warn, "can reach the network", "6.12"},
 		{"strange kernel", func(b *box) { b.files["proc/sys/kernel/osrelease"] = "custom\n" }, "kernel", doctor.Warn, `"custom" cannot be read`, "6.16.9"},
 		{"IOMMU off", func(b *box) { b.files["proc/cmdline"] = "quiet amd_iommu=off\n" }, "npu", doctor.Miss, "amd_iommu=off disables it", "remove amd_iommu=off"},
 		{"any IOMMU off", func(b *box) { b.files["proc/cmdline"] = "iommu=off\n" }, "npu", doctor.Miss, "iommu=off disables it", "remove iommu=off"},

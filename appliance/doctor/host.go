@@ -148,5 +148,15 @@ func (e *exam) system() {
 	}
 }
 
+// confinement gives the verdict on what a box can keep from its model servers.
+func (e *exam) confinement() {
+	missing := e.Sandbox.Missing()
+	if len(missing) == 0 {
+		e.add("sandbox", OK, e.Sandbox.String(), "")
+		return
+	}
+	e.add("sandbox", Warn, strings.Join(missing, "; "), "use Linux 6.12 or newer with landlock among its modules (lsm=), and a container that allows it; until then run strangers' models on a machine of their own")
+}
+
 // gib writes a number of bytes in GiB.
 func gib(n uint64) string { return fmt.Sprintf("%.1f GiB", float64(n)/plan.GiB) }

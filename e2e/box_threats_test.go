@@ -108,6 +108,19 @@ func TestBoxAttacked(t *testing.T) {
 			t.Errorf("memory went from %d to %d KiB, %d bytes were taken", before, after, body.n)
 		}
 	})
+	t.Run("a body that does not come", func(t *testing.T) {
+		conn, err := tls.Dial("tcp", "127.0.0.1:"+b.port, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		fmt.Fprintf(conn, "POST /nothing HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
+		conn.SetDeadline(time.Now().Add(60 * time.Second))
+		answer, err := io.ReadAll(conn)
+		if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 4") {
+			t.Errorf("the connection stays open: %v %.100s", err, answer)
+		}
+	})
 	t.Run("a header that never ends", func(t *testing.T) {
 		conn, err := tls.Dial("tcp", "127.0.0.1:"+b.port, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"http/1.1"}})
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/quic-go/quic-go/http3"
 
 	"onebit/engine"
+	"onebit/engine/door"
 )
 
 // altSvcLife is how long a client may believe that there is HTTP/3, in seconds: a firewall may change.
@@ -52,10 +53,10 @@ func (b *Box) build() {
 // current passes a request to the handler of the moment.
 func (b *Box) current(w http.ResponseWriter, r *http.Request) { (*b.handler.Load()).ServeHTTP(w, r) }
 
-// server makes a server over TCP with the bounds that all have.
+// server makes a server over TCP with the bounds that all have, also on bodies that no handler reads.
 func (b *Box) server(h http.Handler) *http.Server {
 	return &http.Server{
-		Handler:           h,
+		Handler:           door.Bodies(h, 0, unread),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    64 << 10,

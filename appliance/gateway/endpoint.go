@@ -36,7 +36,7 @@ func (g *Gateway) table() []endpoint {
 		{"/completion", "", post, g.extra},
 		{"/props", "", get, g.extra},
 		{"/slots", "", get, g.extra},
-		{"/slots/*", "/slots/id", post, g.extra},
+		{"/slots/*", "/slots/id", post, g.slot},
 		{"/models/*", "/models/name", get, g.model},
 		{"/upstream/*/metrics", "/upstream/name/metrics", get, g.upstream},
 	}

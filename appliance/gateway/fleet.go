@@ -99,9 +99,9 @@ func (e *NoModelError) Error() string {
 		return "this box has no " + role + " model yet; add one with `1bit model add`, or in the configuration"
 	}
 	if len(e.Known) == 0 {
-		return fmt.Sprintf("the model %q does not exist here", e.Name)
+		return fmt.Sprintf("the model %q does not exist here", short(e.Name))
 	}
-	return fmt.Sprintf("the model %q does not exist here; there is %s", e.Name, strings.Join(e.Known, ", "))
+	return fmt.Sprintf("the model %q does not exist here; there is %s", short(e.Name), strings.Join(e.Known, ", "))
 }
 
 // maxKept is how much of a body is kept for the request log, in bytes.

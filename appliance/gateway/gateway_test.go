@@ -161,6 +161,8 @@ func TestBadRequests(t *testing.T) {
 		{"responses", "POST", "/v1/responses", `{"input":"a"}`, 501, "", "not_implemented"},
 		{"a model that is not there", "GET", "/v1/models/other/name", "", 404, "model", "model_not_found"},
 		{"a slot's action", "POST", "/slots/0?action=save", "{}", 501, "", ""},
+		{"a slot that is none", "POST", "/slots/../props", "{}", 404, "", "unknown_path"},
+		{"a slot by name", "POST", "/slots/first", "{}", 404, "", "unknown_path"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -330,4 +332,32 @@ func TestNewRefuses(t *testing.T) {
 	if _, err := gateway.New(gateway.Config{}); err == nil {
 		t.Error("accepted nothing")
 	}
+}
+
+// TestAnnouncedTooLarge refuses a body by what its client says of it, before any of it has come.
+func TestAnnouncedTooLarge(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, &scripted{}, func(l *config.Limits) { l.Body = 100 })
+		r, err := http.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1/v1/chat/completions", io.MultiReader(strings.NewReader("{"), never{t.Context()}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.ContentLength = 1 << 30
+		res, err := s.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if res.StatusCode != 413 {
+			t.Errorf("status %d", res.StatusCode)
+		}
+	})
+}
+
+// never is a body whose rest does not come.
+type never struct{ ctx context.Context }
+
+func (n never) Read([]byte) (int, error) {
+	<-n.ctx.Done()
+	return 0, n.ctx.Err()
 }

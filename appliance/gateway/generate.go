@@ -17,6 +17,10 @@ import (
 // body reads a request's body, within the limits of size and time. The bytes are kept, so that the request can be sent
 // more than once.
 func (g *Gateway) body(w *reply, r *http.Request) ([]byte, error) {
+	limit := g.cfg.Limits.Body
+	if limit > 0 && r.ContentLength > limit {
+		return nil, &http.MaxBytesError{Limit: limit} // before the client is asked to send it
+	}
 	control := http.NewResponseController(w)
 	if upload := g.cfg.Limits.Upload; upload > 0 {
 		// a writer that knows no deadlines is a test's
@@ -24,7 +28,7 @@ func (g *Gateway) body(w *reply, r *http.Request) ([]byte, error) {
 		defer func() { _ = control.SetReadDeadline(time.Time{}) }()
 	}
 	in := io.Reader(r.Body)
-	if limit := g.cfg.Limits.Body; limit > 0 {
+	if limit > 0 {
 		in = http.MaxBytesReader(w.ResponseWriter, r.Body, limit)
 	}
 	b, err := io.ReadAll(in)
@@ -174,10 +178,15 @@ func (g *Gateway) attempt(ctx context.Context, l *lease, req *engine.Request, em
 // missing turns a backend's word that it does not know a route into what is said where no backend has it.
 func missing(req *engine.Request, err error) error {
 	refused, ok := errors.AsType[*engine.StatusError](err)
-	if ok && refused.Status == http.StatusNotFound && req.Kind != engine.Chat && req.Kind != engine.Completion {
+	if ok && req.Kind != engine.Chat && req.Kind != engine.Completion && unknownRoute(refused.Status) {
 		return errors.ErrUnsupported
 	}
 	return err
+}
+
+// unknownRoute reports whether a backend's status says that it does not have a route.
+func unknownRoute(status int) bool {
+	return status == http.StatusNotFound || status == http.StatusNotImplemented
 }
 
 // ready waits for a backend, but not for its first start: whoever starts the program watches /health.

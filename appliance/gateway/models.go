@@ -138,7 +138,7 @@ func (g *Gateway) model(w *reply, r *http.Request) error {
 			return write(w, http.StatusOK, g.object(s))
 		}
 	}
-	return &wire.Error{Status: http.StatusNotFound, Type: wire.TypeInvalid, Param: "model", Code: "model_not_found", Message: "the model " + name + " does not exist; " + g.first.Name + " does"}
+	return &wire.Error{Status: http.StatusNotFound, Type: wire.TypeInvalid, Param: "model", Code: "model_not_found", Message: "the model " + short(name) + " does not exist; " + g.first.Name + " does"}
 }
 
 // write answers with a JSON object.

@@ -152,8 +152,16 @@ func (g *Gateway) known(s *server, name string) error {
 	}
 	return &wire.Error{
 		Status: http.StatusNotFound, Type: wire.TypeInvalid, Param: "model", Code: "model_not_found",
-		Message: fmt.Sprintf("the model %s does not exist here; %s does", name, s.Name),
+		Message: fmt.Sprintf("the model %s does not exist here; %s does", short(name), s.Name),
 	}
+}
+
+// short is a client's word as a message holds it: its beginning, when it is long.
+func short(word string) string {
+	if r := []rune(word); len(r) > 100 {
+		return string(r[:100]) + "..."
+	}
+	return word
 }
 
 // adaptive chooses the first server while it holds fewer requests than it should, else the second.

@@ -40,6 +40,14 @@ func (g *Gateway) extra(w *reply, r *http.Request) error {
 	return g.relay(w, r, g.first, canonical(r.URL.Path))
 }
 
+// slot answers what is done to one slot, by its number.
+func (g *Gateway) slot(w *reply, r *http.Request) error {
+	if _, err := strconv.ParseUint(strings.TrimPrefix(canonical(r.URL.Path), "/slots/"), 10, 31); err != nil {
+		return &wire.Error{Status: http.StatusNotFound, Type: "not_found_error", Code: "unknown_path", Message: "there is nothing at " + r.URL.Path}
+	}
+	return g.extra(w, r)
+}
+
 // upstream answers a backend's own metrics, by the name that ours give it.
 func (g *Gateway) upstream(w *reply, r *http.Request) error {
 	label := strings.TrimSuffix(strings.TrimPrefix(canonical(r.URL.Path), "/upstream/"), "/metrics")

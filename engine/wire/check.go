@@ -18,6 +18,11 @@ func wrongValue(path, want string) error {
 	return &engine.InvalidError{Param: path, Code: "invalid_value", Message: fmt.Sprintf("%q must be %s", path, want)}
 }
 
+// isEmpty says that something has to be in a value.
+func isEmpty(path string) error {
+	return &engine.InvalidError{Param: path, Code: "invalid_value", Message: fmt.Sprintf("%q must not be empty", path)}
+}
+
 func isString(path string, v []byte) error {
 	if v[0] != '"' {
 		return wrongType(path, "a string")
@@ -182,7 +187,7 @@ func isPrompt(path string, v []byte) error {
 		return isTokenOrText(at, value)
 	})
 	if err == nil && empty {
-		return wrongValue(path, "not empty")
+		return isEmpty(path)
 	}
 	return err
 }
@@ -202,7 +207,7 @@ func isMessages(path string, v []byte) error {
 		return isMessage(at, message)
 	})
 	if err == nil && empty {
-		return wrongValue(path, "not empty")
+		return isEmpty(path)
 	}
 	return err
 }
@@ -299,7 +304,7 @@ func isDocuments(path string, v []byte) error {
 		return isStringOrObject(at, value)
 	})
 	if err == nil && empty {
-		return wrongValue(path, "not empty")
+		return isEmpty(path)
 	}
 	return err
 }

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"fmt"
 	"log/slog"
 	"time"
 
@@ -40,6 +41,9 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // GoString hides the secret from %#v.
 func (s Secret) GoString() string { return s.String() }
+
+// Format hides the secret from every verb, %x and %d among them.
+func (s Secret) Format(f fmt.State, _ rune) { fmt.Fprint(f, s.String()) }
 
 // LogValue hides the secret from logs.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }

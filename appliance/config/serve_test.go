@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -170,7 +171,17 @@ func TestSecret(t *testing.T) {
 	s := config.Secret("s3cret")
 	var log strings.Builder
 	slog.New(slog.NewTextHandler(&log, nil)).Info("x", "key", s)
-	if said := fmt.Sprintf("%s %v %#v %q %s", s, s, struct{ K config.Secret }{s}, s, log.String()); strings.Contains(said, "s3cret") {
-		t.Errorf("it is shown: %s", said)
+	encoded, err := json.Marshal(map[string]any{"key": s})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []string{log.String(), string(encoded)}
+	for _, verb := range []string{"%s", "%v", "%+v", "%#v", "%q", "%x", "%X", "%d", "%t", "%T", "%08.3f"} {
+		all = append(all, fmt.Sprintf(verb, s), fmt.Sprintf(verb, struct{ K config.Secret }{s}), fmt.Sprintf(verb, []config.Secret{s}), fmt.Sprintf(verb, map[string]config.Secret{"k": s}))
+	}
+	for _, said := range all {
+		if strings.Contains(said, "s3cret") || strings.Contains(said, "733363726574") {
+			t.Errorf("it is shown: %s", said)
+		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 type Image struct {
 	Version string
 	Created time.Time // what every file and the image say
+	Roots   []byte    // certificates of authorities in PEM, for what the program fetches
 	Arches  []Arch
 }
 
@@ -194,6 +195,9 @@ func (w *writer) layer(a Arch) ([]byte, error) {
 		{"etc/", 0o755, 0, nil},
 		{"etc/group", 0o644, 0, fmt.Appendf(nil, "root:x:0:\nonebit:x:%d:\n", User)},
 		{"etc/passwd", 0o644, 0, fmt.Appendf(nil, "root:x:0:0:root:/:/sbin/nologin\nonebit:x:%d:%d:1bit:/state:/sbin/nologin\n", User, User)},
+		{"etc/ssl/", 0o755, 0, nil},
+		{"etc/ssl/certs/", 0o755, 0, nil},
+		{"etc/ssl/certs/ca-certificates.crt", 0o644, 0, append([]byte{}, w.image.Roots...)},
 		{"state/", 0o700, User, nil},
 		{"tmp/", 0o1777, 0, nil},
 		{"usr/", 0o755, 0, nil},

@@ -17,7 +17,7 @@ import (
 )
 
 var image = oci.Image{
-	Version: "v1.2.3", Created: time.Unix(1800000000, 0),
+	Version: "v1.2.3", Roots: []byte("roots"), Created: time.Unix(1800000000, 0),
 	Arches: []oci.Arch{{Name: "amd64", Program: []byte("one program")}, {Name: "arm64", Program: []byte("another program")}},
 }
 
@@ -131,6 +131,9 @@ func TestImageReadsBack(t *testing.T) {
 		root, heads := untar(t, bytes.NewReader(plain))
 		if !bytes.Equal(root["usr/bin/1bit"], a.Program) || heads["usr/bin/1bit"].Mode != 0o755 || !strings.Contains(string(root["etc/passwd"]), "onebit:x:10001:") {
 			t.Errorf("%s: the program is %q", a.Name, root["usr/bin/1bit"])
+		}
+		if string(root["etc/ssl/certs/ca-certificates.crt"]) != "roots" {
+			t.Error("the authorities are missing")
 		}
 		if s := heads["state/"]; s == nil || s.Uid != oci.User || s.Mode != 0o700 {
 			t.Errorf("the state: %+v", s)

@@ -4,6 +4,7 @@
 package main
 
 import (
+	"encoding/pem"
 	"flag"
 	"fmt"
 	"os"
@@ -11,6 +12,8 @@ import (
 	"time"
 
 	"onebit/appliance/package/oci"
+
+	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
 func main() {
@@ -26,6 +29,11 @@ func run() error {
 	out := flag.String("o", "", "the file to write")
 	flag.Parse()
 	image := oci.Image{Version: *version, Created: time.Unix(*epoch, 0).UTC()}
+	for root := range bundle.Roots() {
+		if root.Constraint == nil { // a plain file cannot say for what alone an authority is trusted
+			image.Roots = append(image.Roots, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate})...)
+		}
+	}
 	for _, word := range flag.Args() {
 		arch, path, ok := strings.Cut(word, "=")
 		if !ok {

@@ -14,8 +14,9 @@ import (
 	"time"
 )
 
-// guests are numbers of users that belong to nobody.
+// numbers of users that belong to nobody.
 const (
+	ownerUser   = 70899
 	boxUser     = 70900
 	firstServer = 70901
 )
@@ -52,15 +53,28 @@ func shelf(t *testing.T) (dir, program, model string) {
 	return dir, program, model
 }
 
-// startEngines starts `1bit engines` for the box's user and waits until it can be asked.
+// socketIn is where the owner of the servers listens: in a folder that the box's group may enter.
+func socketIn(t *testing.T, dir string) string {
+	t.Helper()
+	run := filepath.Join(dir, "run")
+	if err := errors.Join(os.Mkdir(run, 0o750), os.Chown(run, ownerUser, boxUser)); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(run, "engines.sock")
+}
+
+// startEngines starts `1bit engines` for the box's user and waits until it can be asked. It runs as the unit has it: as
+// a user with three privileges.
 func startEngines(t *testing.T, program, socket string) *exec.Cmd {
 	t.Helper()
 	log := &tail{}
-	caches := filepath.Join(filepath.Dir(socket), "caches")
-	if err := errors.Join(os.MkdirAll(caches, 0o700), os.Chmod(caches, 0o733|os.ModeSticky)); err != nil {
+	caches := filepath.Join(filepath.Dir(program), "caches")
+	if err := errors.Join(os.MkdirAll(caches, 0o700), os.Chown(caches, ownerUser, boxUser), os.Chmod(caches, 0o733|os.ModeSticky)); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, "engines", "--socket", socket, "--client", fmt.Sprint(boxUser), "--users", fmt.Sprintf("%d-%d", firstServer, firstServer+4), "--scratch", caches)
+	const kill, setGID, setUID = 5, 6, 7 // capabilities
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ownerUser, Gid: boxUser}, AmbientCaps: []uintptr{kill, setGID, setUID}}
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -78,8 +92,8 @@ func startEngines(t *testing.T, program, socket string) *exec.Cmd {
 			t.Fatalf("1bit engines does not listen\n%s", log)
 		}
 	}
-	if err := os.Chown(socket, boxUser, -1); err != nil {
-		t.Fatal(err)
+	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o660 {
+		t.Fatalf("the socket: %v, %v", info, err)
 	}
 	return cmd
 }
@@ -155,7 +169,7 @@ func file(t *testing.T, path string) string {
 func TestEngines(t *testing.T) {
 	asOthers(t)
 	dir, program, model := shelf(t)
-	socket := filepath.Join(dir, "engines.sock")
+	socket := socketIn(t, dir)
 	engines := startEngines(t, program, socket)
 	state := filepath.Join(dir, "state")
 	if err := os.MkdirAll(filepath.Join(state, "models"), 0o700); err != nil {
@@ -271,7 +285,7 @@ func gone(t *testing.T, pid int) {
 func TestEnginesServeOneUser(t *testing.T) {
 	asOthers(t)
 	dir, program, model := shelf(t)
-	socket := filepath.Join(dir, "engines.sock")
+	socket := socketIn(t, dir)
 	startEngines(t, program, socket)
 	state := boxState(t, fmt.Sprintf("models: [{name: small, file: %q, ctx_size: 2048, device: cpu}]\n", model))
 	b := startBoxAs(t, program, state, nil, "ONEBIT_ENGINES="+socket)

@@ -39,7 +39,7 @@ func (b *box) settle(ctx context.Context) error {
 	b.system.say("READY=1\nSTATUS=serving " + b.edge.URL())
 	b.log.Info("ready", "after", time.Since(b.began).Round(time.Millisecond))
 	every := b.system.watchdog()
-	for pause(ctx, cmp.Or(every/2, time.Hour)) {
+	for pause(ctx, cmp.Or(every/4, time.Hour)) { // one look may fail, and two
 		if every == 0 {
 			continue
 		}

@@ -40,7 +40,7 @@ func (s system) say(state string) {
 	if err != nil {
 		return
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // a system that does not listen holds nobody up
 	_, _ = c.Write([]byte(state))
 }

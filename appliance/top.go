@@ -52,10 +52,7 @@ func showTop(ctx context.Context, p program, args []string) error {
 		}
 		now, err := l.glance(ctx)
 		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
+			return unlessEnded(ctx, err)
 		}
 		var b bytes.Buffer
 		if screen {
@@ -69,6 +66,14 @@ func showTop(ctx context.Context, p program, args []string) error {
 		}
 		before = now
 	}
+}
+
+// unlessEnded returns an error that is none when somebody has ended us.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // glance is what a box says of itself at a moment.

@@ -29,7 +29,7 @@ Version: $version
 Architecture: $arch
 Maintainer: The 1bit authors <nobody@1bit.invalid>
 Installed-Size: $(du -ks --exclude=DEBIAN "$root" | cut -f1)
-Depends: systemd | systemd-standalone-sysusers
+Depends: systemd | systemd-standalone-sysusers, procps
 Recommends: ca-certificates
 Section: net
 Priority: optional

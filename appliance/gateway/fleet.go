@@ -3,7 +3,9 @@ package gateway
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -206,8 +208,8 @@ func (g *Gateway) seen(ctx context.Context) []Listed {
 
 // fleetExtra answers those of llama-server's own routes that show and change nothing but what the request itself brings.
 func (g *Gateway) fleetExtra(w *reply, r *http.Request) error {
-	path := canonical(r.URL.Path)
-	switch path {
+	route := canonical(r.URL.Path)
+	switch route {
 	case "/tokenize", "/detokenize", "/apply-template", "/completion", "/props":
 	default: // the slots hold what others wrote
 		return &wire.Error{Status: http.StatusNotFound, Type: "not_found_error", Code: "unknown_path", Message: "there is nothing at " + r.URL.Path}
@@ -230,7 +232,7 @@ func (g *Gateway) fleetExtra(w *reply, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return g.use(ctx, w, Use{Endpoint: path, Model: name}, body, func(ctx context.Context) error {
+	return g.use(ctx, w, Use{Endpoint: route, Model: name}, body, func(ctx context.Context) error {
 		l, err := g.fromFleet(ctx, w, name)
 		if err != nil {
 			return err
@@ -242,7 +244,15 @@ func (g *Gateway) fleetExtra(w *reply, r *http.Request) error {
 		in := r.Clone(ctx)
 		in.URL.RawQuery = "" // what a server does with options in the address is not for strangers
 		in.Body = http.NoBody
-		return g.relayBody(ctx, w, in, l.server, path, body)
+		switch route {
+		case "/props":
+			return g.props(ctx, w, in, l.server)
+		case "/completion":
+			n := &native{}
+			w.watch, w.streamed, w.operation = n.take, streamed(body), operation(engine.Completion)
+			defer func() { w.usage = n.usage() }()
+		}
+		return g.relayBody(ctx, w, in, l.server, route, body)
 	})
 }
 
@@ -253,6 +263,52 @@ func modelOf(body []byte) string {
 	}
 	_ = json.Unmarshal(body, &named) // Strict has found it sound; another type names no model
 	return named.Model
+}
+
+// maxProps bounds what a server says of itself, in bytes.
+const maxProps = 16 << 20
+
+// props shows what a server says of its model, but not where on this machine the file of it lies.
+func (g *Gateway) props(ctx context.Context, w *reply, r *http.Request, s *server) error {
+	backend, ok := s.Backend.(relayer)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	if err := g.ready(ctx, s); err != nil {
+		return err
+	}
+	r.URL.Path, r.URL.RawPath = "/props", ""
+	res, err := backend.Relay(r)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	switch {
+	case res.StatusCode == http.StatusNotFound:
+		return errors.ErrUnsupported
+	case res.StatusCode >= 400:
+		return refused(res)
+	}
+	var said map[string]json.RawMessage
+	if err := json.NewDecoder(io.LimitReader(res.Body, maxProps)).Decode(&said); err != nil {
+		return fmt.Errorf("reading a server's properties: %w", wire.ErrMalformed)
+	}
+	var file string
+	if json.Unmarshal(said["model_path"], &file) == nil {
+		said["model_path"] = wire.Quote(file[strings.LastIndexAny(file, `/\`)+1:])
+	} else {
+		delete(said, "model_path")
+	}
+	return write(w, http.StatusOK, said)
+}
+
+// streamed reports whether a strict body asks for a stream.
+func streamed(body []byte) bool {
+	var asked struct {
+		Stream bool `json:"stream"`
+	}
+	_ = json.Unmarshal(body, &asked) // Strict has found it sound; another type asks for none
+	return asked.Stream
 }
 
 // fleetHealth says in one word whether the box answers. Who is let in sees more under the control plane's status.

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,11 +134,11 @@ func (g *Gateway) stream(ctx context.Context, w *reply, l *lease, req *engine.Re
 	s.response, s.relayed = req.Kind == engine.Response, &g.cfg.Metrics.Events
 	defer s.stop()
 	emit, count := s.emit, &counting{}
-	if g.cfg.Fleet != nil && req.Kind != engine.Response {
+	if g.cfg.Fleet != nil {
 		req, emit = count.over(req, l.server.Device, s.emit)
 	}
 	usage, err := g.attempt(ctx, l, req, emit)
-	w.usage = cmp.Or(usage, count.usage)
+	w.usage = count.took(usage, req)
 	if err == nil {
 		return s.done()
 	}

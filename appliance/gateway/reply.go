@@ -31,8 +31,9 @@ type reply struct {
 	device    engine.Device // that answers
 	waited    time.Duration // for a model to be brought up
 	streamed  bool
-	keep      bool   // what is answered is kept
-	kept      []byte // its beginning
+	watch     func([]byte) // sees what is answered; nil for nobody
+	keep      bool         // what is answered is kept
+	kept      []byte       // its beginning
 }
 
 // WriteHeader notes the status.
@@ -50,6 +51,9 @@ func (w *reply) Write(b []byte) (int, error) {
 	}
 	if w.keep {
 		w.kept = append(w.kept, b[:min(len(b), maxKept-len(w.kept))]...)
+	}
+	if w.watch != nil {
+		w.watch(b)
 	}
 	return w.ResponseWriter.Write(b)
 }

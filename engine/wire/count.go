@@ -83,3 +83,20 @@ func OnlyUsage(raw []byte) bool {
 	}
 	return none && usage && !m.bad
 }
+
+// GuessTokens guesses how many tokens a request's texts are, for where nobody has counted: a quarter of its bytes, media
+// left out.
+func GuessTokens(raw []byte) int {
+	n := len(raw)
+	for rest := raw; ; {
+		_, after, found := bytes.Cut(rest, []byte(";base64,"))
+		if !found {
+			return n / 4
+		}
+		media := bytes.IndexByte(after, '"')
+		if media < 0 {
+			media = len(after)
+		}
+		n, rest = n-media, after[media:]
+	}
+}

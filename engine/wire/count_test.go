@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"onebit/engine"
@@ -71,4 +72,15 @@ func FuzzCount(f *testing.F) {
 			t.Errorf("%s became %s", in, got)
 		}
 	})
+}
+
+func TestGuessTokens(t *testing.T) {
+	text := `{"messages":[{"role":"user","content":"sixteen letters!"}]}`
+	image := `{"messages":[{"role":"user","content":[{"image_url":{"url":"data:image/png;base64,` + strings.Repeat("A", 1<<20) + `"}}]}]}`
+	cut := `{"x":";base64,` + strings.Repeat("A", 1<<20)
+	for body, most := range map[string]int{text: 15, image: 30, cut: 5, "": 0} {
+		if n := wire.GuessTokens([]byte(body)); n > most || n < most/2 {
+			t.Errorf("%.40s: %d tokens, want about %d", body, n, most)
+		}
+	}
 }

@@ -84,10 +84,10 @@ func requestID(given string) (id, own string) {
 	return given, own
 }
 
-// access writes the line about one request. Health checks come often and say little.
+// access writes the line about one request. Looks at the health and the metrics come often and say little.
 func (g *Gateway) access(r *http.Request, w *reply, took time.Duration) {
 	level := slog.LevelInfo
-	if canonical(r.URL.Path) == "/health" {
+	if path := canonical(r.URL.Path); path == "/health" || path == "/metrics" && w.outcome() < 400 {
 		level = slog.LevelDebug
 	}
 	attrs := []slog.Attr{

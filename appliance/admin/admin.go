@@ -78,7 +78,9 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.refuse(w, r, err)
 		return
 	}
-	a.ServeAs(w, r, p)
+	g := a.cfg.Auth.Hold(r.Context(), p) // who is shown the door does not stay for what they have begun
+	defer g.End(auth.Usage{})
+	a.ServeAs(w, r.WithContext(g.Context()), p)
 }
 
 // ServeAs answers a request of somebody who has been identified already.
@@ -141,6 +143,9 @@ func (a *Admin) serve(w http.ResponseWriter, r *http.Request, o route) {
 
 // refuse answers with the one error object.
 func (a *Admin) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	if cause := context.Cause(r.Context()); errors.Is(cause, auth.ErrRevoked) {
+		err = cause
+	}
 	e := problem(err)
 	if e.Status >= http.StatusInternalServerError && r.Context().Err() == nil {
 		a.cfg.Log.Error("the control plane failed", "method", r.Method, "path", r.URL.Path, "error", err)

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,8 +25,9 @@ var update = flag.Bool("update", false, "write the golden files anew")
 
 // box is a box that does nothing but remember what it was asked.
 type box struct {
-	asked  []string
-	models []admin.Model
+	asked   []string
+	models  []admin.Model
+	loading chan struct{} // is closed when the model slow is asked for
 }
 
 func (b *box) ask(what string) { b.asked = append(b.asked, what) }
@@ -52,7 +54,12 @@ func (b *box) RemoveModel(_ context.Context, _ store.Actor, name string, file bo
 	}
 	return nil
 }
-func (b *box) LoadModel(_ context.Context, name string) error {
+func (b *box) LoadModel(ctx context.Context, name string) error {
+	if name == "slow" {
+		close(b.loading)
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	return &engine.UnavailableError{Reason: "no memory", RetryAfter: time.Second}
 }
 func (b *box) UnloadModel(_ context.Context, name string) error { b.ask("unload " + name); return nil }
@@ -373,5 +380,58 @@ func TestOpenAPI(t *testing.T) {
 	served := w.do(socket, "GET", admin.Prefix+"/openapi.json", "")
 	if !bytes.Equal(served.Body.Bytes(), got) {
 		t.Error("what is served differs")
+	}
+}
+
+// TestRevokedAdmin takes the access of an admin away whose request runs: it ends, and says why.
+func TestRevokedAdmin(t *testing.T) {
+	w := newWorld(t)
+	w.box.loading = make(chan struct{})
+	root := w.key("root", store.RoleAdmin, store.Key{Admin: true, Endpoints: []string{"/chat/completions"}})
+	var watching sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	watching.Go(func() { _ = w.auth.Run(ctx) })
+	defer watching.Wait()
+	defer stop()
+	got := make(chan *httptest.ResponseRecorder, 1)
+	go func() { got <- w.do(root, "POST", admin.Prefix+"/models/slow/load", "") }()
+	<-w.box.loading
+	keys, err := w.store.Keys(ctx, store.System())
+	if err != nil || len(keys) != 1 {
+		t.Fatal(keys, err)
+	}
+	if err := w.store.RevokeKey(ctx, store.System(), keys[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case res := <-got:
+		if res.Code != 401 || !strings.Contains(res.Body.String(), "revoked_api_key") {
+			t.Errorf("%d %s", res.Code, res.Body)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the request of a revoked key goes on")
+	}
+}
+
+// TestGuestsStayWithinTheirKeys has a guest who may log in try to widen the key that an admin has given them.
+func TestGuestsStayWithinTheirKeys(t *testing.T) {
+	w := newWorld(t)
+	w.key("gus", store.RoleGuest, store.Key{Models: []string{"small"}, TokensPerDay: 10})
+	gus, err := w.store.PersonByName(t.Context(), store.System(), "gus")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := w.store.Keys(t.Context(), store.System())
+	if err != nil || len(keys) != 1 {
+		t.Fatal(keys, err)
+	}
+	for _, body := range []string{`{"models":[]}`, `{"tokens_per_day":0}`, `{"expires":"2099-01-01T00:00:00Z"}`} {
+		r := httptest.NewRequest("PATCH", admin.Prefix+"/keys/"+keys[0].ID, strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		out := httptest.NewRecorder()
+		w.admin.ServeAs(out, r, &auth.Principal{Kind: auth.Login, Actor: store.Actor{Person: gus.ID}, Name: "gus", Role: store.RoleGuest})
+		if out.Code != 403 || !strings.Contains(out.Body.String(), "member_needed") {
+			t.Errorf("%s: %d %s", body, out.Code, out.Body)
+		}
 	}
 }

@@ -138,10 +138,7 @@ func (a *Admin) keyRoutes() []route {
 				return Key{}, err
 			}
 			in.apply(&k)
-			if err := auth.CheckKey(k); err != nil {
-				return Key{}, err
-			}
-			if err := s.UpdateKey(c.ctx(), c.actor(), k); err != nil {
+			if err := a.cfg.Auth.UpdateKey(c.ctx(), c.who, k); err != nil {
 				return Key{}, err
 			}
 			k, err = s.Key(c.ctx(), c.actor(), in.ID)

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"time"
@@ -189,7 +190,7 @@ func (a *Admin) backup(c *call, in backupRequest) error {
 	if err != nil {
 		return err
 	}
-	w := &beginner{w: c.w, begin: func() {
+	w := &beginner{w: c.w, over: func() error { return context.Cause(c.ctx()) }, begin: func() {
 		h := c.w.Header()
 		h.Set("Content-Type", "application/octet-stream")
 		h.Set("Content-Disposition", fmt.Sprintf("attachment; filename=\"1bit-%s.backup\"", time.Now().UTC().Format("20060102-150405")))
@@ -204,14 +205,18 @@ func (a *Admin) backup(c *call, in backupRequest) error {
 	return nil
 }
 
-// beginner sets headers when the first byte comes.
+// beginner sets headers when the first byte comes, and takes none once the request is over.
 type beginner struct {
 	w     http.ResponseWriter
 	begin func()
+	over  func() error // why nothing more may be written, or nil
 	begun bool
 }
 
 func (b *beginner) Write(p []byte) (int, error) {
+	if err := b.over(); err != nil {
+		return 0, err
+	}
 	if !b.begun {
 		b.begun = true
 		b.begin()

@@ -26,6 +26,7 @@ type Grant struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	ended  sync.Once
+	held   bool // it is no use of the API: nothing is counted
 }
 
 // Context ends with the request's own, with End, and when the access is lost: its cause is then ErrRevoked.
@@ -57,6 +58,18 @@ func (a *Auth) Begin(ctx context.Context, p *Principal, u Use) (*Grant, error) {
 		g.cancel(err)
 	}
 	return g, nil
+}
+
+// Hold watches over a request that is no use of the API, such as one of the control plane: its context ends as that of
+// a use does when the access is lost, and End counts nothing.
+func (a *Auth) Hold(ctx context.Context, p *Principal) *Grant {
+	g := &Grant{Principal: p, auth: a, held: true}
+	g.ctx, g.cancel = context.WithCancelCause(ctx)
+	a.grants.add(g)
+	if err := a.lost(ctx, g); err != nil {
+		g.cancel(err)
+	}
+	return g
 }
 
 // count counts a request in.
@@ -92,7 +105,7 @@ func (g *Grant) End(u Usage) {
 		a, p := g.auth, g.Principal
 		use := a.grants.remove(g)
 		g.cancel(nil)
-		if p.Kind == Socket {
+		if p.Kind == Socket || g.held {
 			return
 		}
 		a.meters.end(p.subject(), a.now(), u.Prompt+u.Completion)
@@ -117,7 +130,7 @@ func (a *Auth) lost(ctx context.Context, g *Grant) error {
 	if err == nil {
 		if g.Principal.Admin && !p.Admin {
 			err = forbidden("admin_needed", "the access is no longer an admin's")
-		} else {
+		} else if !g.held {
 			err = p.scope().check(a.grants.use(g))
 		}
 	}
@@ -187,11 +200,17 @@ func (s *grants) all() []*Grant {
 	return list
 }
 
-// Running returns how many requests have begun and not ended.
+// Running returns how many uses have begun and not ended.
 func (a *Auth) Running() int {
 	a.grants.mu.Lock()
 	defer a.grants.mu.Unlock()
-	return len(a.grants.running)
+	n := 0
+	for g := range a.grants.running {
+		if !g.held {
+			n++
+		}
+	}
+	return n
 }
 
 // meters holds a meter for each subject that was active of late.

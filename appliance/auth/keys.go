@@ -24,16 +24,35 @@ const (
 	guestConcurrency = 2
 )
 
+// mayMakeKeys returns why p can neither make nor change keys, or nil: a key's limits are not for whoever they limit.
+func (p *Principal) mayMakeKeys() error {
+	switch {
+	case p.Kind == Anonymous:
+		return errNeedKey
+	case p.Kind == KeyHolder && !p.Admin:
+		return forbidden("admin_needed", "a key cannot make keys: log in")
+	case p.Role == store.RoleGuest && p.Kind != Socket:
+		return forbidden("member_needed", "a guest cannot make or change keys: ask an admin for a guest pass")
+	}
+	return nil
+}
+
+// UpdateKey changes a key of p's, or, where p is an admin, of anybody's. Who may not make keys may not widen one either.
+func (a *Auth) UpdateKey(ctx context.Context, p *Principal, k store.Key) error {
+	if err := p.mayMakeKeys(); err != nil {
+		return err
+	}
+	if err := CheckKey(k); err != nil {
+		return err
+	}
+	return a.store.UpdateKey(ctx, p.Actor, k)
+}
+
 // CreateKey makes an API key for p, or, where p is an admin, for another owner. It returns the key itself too: this once,
 // since only its SHA-256 is stored. A key that is not an admin's cannot make keys, or it could make one with a wider scope.
 func (a *Auth) CreateKey(ctx context.Context, p *Principal, k store.Key) (store.Key, Secret, error) {
-	switch {
-	case p.Kind == Anonymous:
-		return store.Key{}, Secret{}, errNeedKey
-	case p.Kind == KeyHolder && !p.Admin:
-		return store.Key{}, Secret{}, forbidden("admin_needed", "a key cannot make keys: log in")
-	case p.Role == store.RoleGuest:
-		return store.Key{}, Secret{}, forbidden("member_needed", "a guest cannot make keys: ask an admin for a guest pass")
+	if err := p.mayMakeKeys(); err != nil {
+		return store.Key{}, Secret{}, err
 	}
 	if err := CheckKey(k); err != nil {
 		return store.Key{}, Secret{}, err

@@ -83,11 +83,20 @@ func (k kept) ask(ctx context.Context, path string, _ []string, args ...string) 
 // share lets other users read a file below the state directory, and go through the folders on the way. What lies
 // elsewhere is left as it is.
 func share(state, path string) error {
-	rel, err := filepath.Rel(state, path)
-	if path == "" || err != nil || !filepath.IsLocal(rel) {
+	if path == "" {
 		return nil
 	}
-	at := state
+	at, err := filepath.Abs(state)
+	if err != nil {
+		return err
+	}
+	rel, err := filepath.Rel(at, path)
+	if err != nil {
+		return err
+	}
+	if !filepath.IsLocal(rel) {
+		return nil
+	}
 	parts := strings.Split(rel, string(filepath.Separator))
 	for i := range slices.Concat([]string{""}, parts) {
 		if i > 0 {

@@ -21,3 +21,12 @@ func Clean(text string, names ...string) string {
 	}
 	return string(c.clean([]byte(text)))
 }
+
+// Share is share.
+func Share(state, path string) error { return share(state, path) }
+
+// ParseEngines reads the command line of `1bit engines`.
+func ParseEngines(args []string, getenv func(string) string) error {
+	_, err := parseEngines(args, getenv)
+	return err
+}

@@ -87,7 +87,7 @@ func New(cfg Config) (*Keeper, error) {
 func (k *Keeper) Serve(ctx context.Context, l *net.UnixListener) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	defer context.AfterFunc(ctx, func() { l.Close() })()
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 	var group sync.WaitGroup
 	defer group.Wait()
 	defer stop()
@@ -100,7 +100,7 @@ func (k *Keeper) Serve(ctx context.Context, l *net.UnixListener) error {
 			return fmt.Errorf("waiting for clients: %w", err)
 		}
 		group.Go(func() {
-			defer conn.Close()
+			defer func() { _ = conn.Close() }()
 			if err := k.client(ctx, conn); err != nil {
 				k.cfg.Log.Warn("a process was not started", "why", err)
 				_ = (&teller{conn: conn}).tell(event{Error: err.Error()}) // it may have gone
@@ -203,7 +203,7 @@ func (k *Keeper) keep(ctx context.Context, conn *net.UnixConn, in *bufio.Reader,
 	}
 	log.Info("a process ended", "status", end.Status)
 	_ = out.tell(end) // the client may have gone
-	conn.Close()
+	_ = conn.Close()
 	<-gone
 	return nil
 }
@@ -273,6 +273,9 @@ func (t *teller) tell(e event) error {
 	return err
 }
 
+// told reports whether the client is still there to be told.
+func (t *teller) told(e event) bool { return t.tell(e) == nil }
+
 // piece is one of a process's streams, told as events.
 type piece struct {
 	to     *teller
@@ -287,7 +290,7 @@ func (p piece) Write(b []byte) (int, error) {
 		if p.errors {
 			e = event{Stderr: string(rest[:n])}
 		}
-		if p.to.tell(e) != nil {
+		if !p.to.told(e) {
 			break
 		}
 		rest = rest[n:]

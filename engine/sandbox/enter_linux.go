@@ -189,8 +189,11 @@ func sweepUser(uid int) error {
 	}
 	head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var left [2]unix.CapUserData
-	if err := unix.Capget(&head, &left[0]); err != nil || left != [2]unix.CapUserData{} {
-		return fmt.Errorf("clearing user %d with privileges left: %v", uid, err)
+	if err := unix.Capget(&head, &left[0]); err != nil {
+		return fmt.Errorf("looking at privileges: %w", err)
+	}
+	if left != [2]unix.CapUserData{} {
+		return fmt.Errorf("clearing user %d: there are privileges left", uid)
 	}
 	if err := unix.Kill(-1, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("clearing user %d: %w", uid, err)

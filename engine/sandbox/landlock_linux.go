@@ -27,7 +27,8 @@ func landlocked(s Spec) error {
 		write = append([]string{s.Scratch}, write...)
 	}
 	folders, files = present(write)
-	rules = append(rules, landlock.RWDirs(folders...).WithRefer(), landlock.RWFiles(files...))
+	// no WithRefer: where the kernel lacks that the library would leave all files open
+	rules = append(rules, landlock.RWDirs(folders...), landlock.RWFiles(files...))
 	_, files = present(systemDevices)
 	rules = append(rules, landlock.RWFiles(files...))
 	_, files = present(s.Devices)

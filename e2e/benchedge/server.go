@@ -5,15 +5,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"time"
 )
 
 // serveModel speaks as much of llama-server's dialect as it takes to be started by a box. A request whose text says
-// "stream MS N" gets N events, one every MS milliseconds; any other a short answer, streamed or not. It writes its port
-// to the file $BENCH_PORT.
+// "stream MS N" gets N events, one every MS milliseconds; any other a short answer, streamed or not.
 func serveModel(args []string) error {
 	if slices.Contains(args, "--list-devices") {
 		fmt.Println("Available devices:")
@@ -38,9 +36,6 @@ func serveModel(args []string) error {
 		w.Header().Set("Content-Type", "application/json")
 		io.WriteString(w, `{"object":"text_completion","choices":[{"index":0,"text":"1","finish_reason":"stop"}]}`)
 	})
-	if err := os.WriteFile(os.Getenv("BENCH_PORT"), []byte(args[i+1]), 0o600); err != nil {
-		return err
-	}
 	return http.ListenAndServe("127.0.0.1:"+args[i+1], mux)
 }
 

@@ -62,7 +62,7 @@ func (w *world) start() error {
 	if err != nil {
 		return err
 	}
-	program, model, note := filepath.Join(w.dir, "llama-server"), filepath.Join(w.dir, "bench.gguf"), filepath.Join(w.dir, "port")
+	program, model := filepath.Join(w.dir, "llama-server"), filepath.Join(w.dir, "bench.gguf")
 	state := filepath.Join(w.dir, "state")
 	config := fmt.Sprintf("models: [{name: bench, file: %q, device: cpu, parallel: %d}, {name: vectors, file: %q, device: cpu, role: embedding}]\nprograms: {llama_server: %q}\nlog: {level: warn, requests: metadata}\ndiscovery: false\n",
 		model, w.streams, model, program)
@@ -71,7 +71,7 @@ func (w *world) start() error {
 	if err != nil {
 		return err
 	}
-	if err := w.startBox(state, note); err != nil {
+	if err := w.startBox(state); err != nil {
 		return err
 	}
 	ours := w.peers[0]
@@ -79,11 +79,11 @@ func (w *world) start() error {
 	if _, err := ours.ask(client, chatBody); err != nil { // it loads the model
 		return fmt.Errorf("the first request to the box: %w", err)
 	}
-	at, err := os.ReadFile(note)
+	port, err := w.modelPort()
 	if err != nil {
 		return err
 	}
-	backend := "127.0.0.1:" + string(at)
+	backend := "127.0.0.1:" + port
 	w.peers = append(w.peers, &peer{name: "direct", version: "the server itself, HTTP/1.1 without encryption", url: "http://" + backend, plain: true})
 	if w.caddy == "" {
 		return errors.New("no -caddy given: there is nothing to measure beside")
@@ -110,9 +110,8 @@ var (
 )
 
 // startBox starts and claims the box, and makes a key with quotas that are never reached.
-func (w *world) startBox(state, note string) error {
+func (w *world) startBox(state string) error {
 	cmd := exec.Command(w.bin, "appliance", "--state", state, "--host", "127.0.0.1", "--port", "0", "--http-port", "-1")
-	cmd.Env = append(os.Environ(), "BENCH_PORT="+note)
 	begin := time.Now()
 	log, err := w.run("box", cmd)
 	if err != nil {
@@ -159,6 +158,26 @@ func (w *world) startBox(state, note string) error {
 	w.idle = resident(w.box)
 	w.peers = append(w.peers, p)
 	return nil
+}
+
+// modelPort finds the port that the box gave its model server, which says it to nobody: its command line has it.
+func (w *world) modelPort() (string, error) {
+	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		return "", err
+	}
+	for _, name := range lines {
+		raw, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has gone
+		}
+		words := strings.Split(string(raw), "\x00")
+		i := slices.Index(words, "--port")
+		if i > 0 && i+1 < len(words) && slices.Contains(words, filepath.Join(w.dir, "bench.gguf")) && strings.Contains(words[0], "llama-server") {
+			return words[i+1], nil
+		}
+	}
+	return "", errors.New("the model server was not found among the processes")
 }
 
 func (w *world) startCaddy(backend string) error {

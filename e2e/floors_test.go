@@ -57,6 +57,12 @@ var floors = map[string]int{
 	"appliance/auth":        1,
 	"appliance/admin":       2,
 	"appliance":             3,
+
+	"extensions/abi":           0,
+	"extensions/wasm":          0,
+	"extensions/module":        1,
+	"extensions/wasm/wasmtest": 1,
+	"extensions/meter":         2,
 }
 
 // arrows lists which top-level folder may import which others.

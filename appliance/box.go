@@ -83,6 +83,7 @@ type box struct {
 	launch func(o backend.Options, n int, c backend.ChildSpec) backend.Launch
 
 	reloading sync.Mutex // one reload at a time
+	changing  sync.Mutex // one change of the settings at a time; taken before reloading
 	now       atomic.Pointer[boxAssembly]
 	api       atomic.Pointer[gateway.Gateway]
 	downloads downloads

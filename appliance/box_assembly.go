@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"onebit/appliance/pool"
 	"onebit/engine"
 	"onebit/engine/backend"
+	"onebit/engine/wire"
 	"onebit/store"
 )
 
@@ -105,6 +107,10 @@ func (b *box) readWith(ctx context.Context, values map[string]string) (*boxAssem
 		return nil, fmt.Errorf("reading the models: %w", err)
 	}
 	a := &boxAssembly{cfg: cfg, origins: origins}
+	if warning := b.options.exposed(origins); warning != "" {
+		b.log.Warn("the configuration", "problem", warning)
+		a.problem = append(a.problem, warning)
+	}
 	for _, m := range cfg.Models {
 		a.models = append(a.models, boxModel{BoxModel: m, source: "configuration"})
 	}
@@ -290,8 +296,10 @@ func schedule(c config.Backup) *store.Schedule {
 	return &store.Schedule{Folder: c.Folder, Every: c.Every, Keep: c.Keep, Options: o}
 }
 
-// reload reads the configuration anew and takes it on. When it is wrong the old one stays, and the error says why.
+// reload reads the configuration anew and takes it on. When it is wrong the old one stays, and the error says why. It
+// does not stop half way when whoever asked for it goes.
 func (b *box) reload(ctx context.Context) error {
+	ctx = context.WithoutCancel(ctx)
 	b.reloading.Lock()
 	defer b.reloading.Unlock()
 	if b.up.Load() {
@@ -310,4 +318,17 @@ func (b *box) reload(ctx context.Context) error {
 	b.problems.set("reload", "")
 	b.log.Info("read the configuration", "models", len(a.models))
 	return nil
+}
+
+// takeOn reloads after a change that the control plane has stored. Where the configuration file is wrong at the moment
+// the change is kept, and takes effect with the next good one.
+func (b *box) takeOn(ctx context.Context) error {
+	err := b.reload(ctx)
+	if wrong, ok := errors.AsType[config.ProblemsError](err); ok {
+		return &wire.Error{
+			Status: http.StatusConflict, Type: wire.TypeInvalid, Code: "configuration_wrong", NoRetry: true,
+			Message: "this is kept, but takes effect only once the configuration is right: " + wrong.Error(),
+		}
+	}
+	return err
 }

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strings"
 
 	"onebit/appliance/config"
 )
@@ -103,6 +105,20 @@ func (o boxOptions) path() string {
 	return filepath.Join(o.state, "1bit.yaml")
 }
 
+// exposed says that others of this machine can read secrets of the configuration; empty when they cannot.
+func (o boxOptions) exposed(from config.Origins) string {
+	info, err := os.Stat(o.path())
+	if err != nil || runtime.GOOS == "windows" || info.Mode().Perm()&0o004 == 0 {
+		return ""
+	}
+	for path, where := range from {
+		if config.IsSecret(path) && strings.HasPrefix(where, o.path()+":") {
+			return fmt.Sprintf("%s holds secrets (%s) and every user of this machine can read it: chmod 640", o.path(), path)
+		}
+	}
+	return ""
+}
+
 // config is `1bit config`.
 func (p program) config(args []string) int {
 	if len(args) == 0 {
@@ -138,6 +154,9 @@ func (p program) config(args []string) int {
 	if verb == "print" {
 		fmt.Fprint(p.stdout, config.Print(box, origins))
 		return 0
+	}
+	if warning := o.exposed(origins); warning != "" {
+		fmt.Fprintf(p.stderr, "1bit config check: %s\n", warning)
 	}
 	fmt.Fprintf(p.stdout, "%s is right: %s\n", o.path(), counted(len(box.Models), "model"))
 	return 0

@@ -135,7 +135,7 @@ func (c control) put(ctx context.Context, who store.Actor, r store.ModelRecord, 
 	if err := c.b.store.PutModel(ctx, who, r); err != nil {
 		return admin.Model{}, err
 	}
-	if err := c.b.reload(ctx); err != nil {
+	if err := c.b.takeOn(ctx); err != nil {
 		return admin.Model{}, err
 	}
 	return c.shown(r.ID)
@@ -197,10 +197,10 @@ func (c control) RemoveModel(ctx context.Context, who store.Actor, name string, 
 	if err := c.b.store.DeleteModel(ctx, who, name); err != nil {
 		return err
 	}
-	if err := c.b.reload(ctx); err != nil || !file {
+	if err := c.b.takeOn(ctx); err != nil || !file {
 		return err
 	}
-	return c.b.deleteFile(ctx, r)
+	return c.b.deleteFile(ctx, who, r)
 }
 
 // LoadModel brings a model into memory.
@@ -240,6 +240,8 @@ func (c control) Settings() []admin.Setting {
 // ChangeSettings keeps values, and takes them on. When one is wrong nothing changes.
 func (c control) ChangeSettings(ctx context.Context, who store.Actor, values map[string]string) error {
 	b := c.b
+	b.changing.Lock() // what is stored is read, changed and written: two changes at once would lose one
+	defer b.changing.Unlock()
 	now := map[string]admin.Setting{}
 	for _, s := range c.Settings() {
 		now[s.Name] = s
@@ -274,7 +276,7 @@ func (c control) ChangeSettings(ctx context.Context, who store.Actor, values map
 	if err := b.store.SetSetting(ctx, who, settingsName, raw); err != nil {
 		return err
 	}
-	return b.reload(ctx)
+	return b.takeOn(ctx)
 }
 
 // Reload reads the configuration again.

@@ -245,7 +245,7 @@ func (b *box) library(cfg config.Box) catalog.Library {
 }
 
 // deleteFile removes what was downloaded for a model, unless another model uses it.
-func (b *box) deleteFile(ctx context.Context, r store.ModelRecord) error {
+func (b *box) deleteFile(ctx context.Context, who store.Actor, r store.ModelRecord) error {
 	for _, m := range b.now.Load().models {
 		if m.File == r.Path {
 			return fmt.Errorf("the model %s uses the same file: %w", m.Name, store.ErrConflict)
@@ -255,7 +255,7 @@ func (b *box) deleteFile(ctx context.Context, r store.ModelRecord) error {
 	if _, err := own.Remove(r.Path); err != nil {
 		return fmt.Errorf("%w: %w", store.ErrInvalid, err)
 	}
-	return b.store.Audit(ctx, store.System(), "model.delete-file", r.ID, "")
+	return b.store.Audit(ctx, who, "model.delete-file", r.ID, "")
 }
 
 // programs are the server programs that were installed for this box.

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
+	"onebit/appliance/auth"
 	"onebit/appliance/gateway"
 	"onebit/appliance/pool"
 	"onebit/engine"
@@ -32,18 +35,41 @@ func (f fleet) Resolve(role gateway.Role, name string) (string, error) {
 
 // Acquire brings a model up and holds it.
 func (f fleet) Acquire(ctx context.Context, name string) (gateway.Model, func(), error) {
+	known, ok := f.b.now.Load().model(name)
+	if ok && known.path == "" {
+		return gateway.Model{}, nil, &wire.Error{
+			Status: http.StatusServiceUnavailable, Type: wire.TypeUnavailable, Code: "model_absent", NoRetry: true,
+			Message: "the file of the model " + name + " is not on this box; an admin sees why",
+		}
+	}
 	l, err := f.b.pool.Acquire(ctx, name)
 	if err != nil {
-		return gateway.Model{}, nil, unready(name, err)
+		return gateway.Model{}, nil, discreet(auth.From(ctx), unready(name, err), err)
 	}
 	m := gateway.Model{Name: name, Backend: l.Backend}
-	if known, ok := f.b.now.Load().model(name); ok {
+	if ok {
 		m.Role, m.Created, m.Device = known.role(), known.created, engine.Device(known.Device)
 	}
 	if c, ok := l.Instance.(*pool.Children); ok {
 		m.Device, m.Why = c.Plan.Device, c.Plan.Why
 	}
 	return m, l.Release, nil
+}
+
+// discreet is what somebody is told of err, said as told: why a model does not run may name folders and programs, and what
+// is loaded in its place models that are not theirs to know.
+func discreet(p *auth.Principal, told, err error) error {
+	if full, ok := errors.AsType[*pool.FullError](err); ok {
+		less := *full
+		less.Holders = slices.DeleteFunc(slices.Clone(full.Holders), func(h pool.Holder) bool { return !p.MayUse(h.Name) })
+		return unready(full.Model, &less)
+	}
+	if e, ok := errors.AsType[*engine.UnavailableError](err); ok && !p.Admin {
+		if model, _, found := strings.Cut(e.Reason, " does not run: "); found {
+			return &engine.UnavailableError{Reason: model + " does not run at the moment; an admin sees why", RetryAfter: e.RetryAfter}
+		}
+	}
+	return told
 }
 
 // unready says how a client is told why a model cannot be had.

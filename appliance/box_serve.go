@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"onebit/appliance/admin"
@@ -63,6 +64,9 @@ func listenSocket(ctx context.Context, state string) (net.Listener, error) {
 	}
 	var lc net.ListenConfig
 	l, err := lc.Listen(ctx, "unix", path)
+	if errors.Is(err, syscall.EINVAL) {
+		return nil, fmt.Errorf("the path of the box's own socket, %s, is too long for this system (%d bytes; about 100 can be): choose a shorter --state", path, len(path))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("opening the box's own socket: %w", err)
 	}

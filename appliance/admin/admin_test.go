@@ -349,6 +349,10 @@ func TestOthersDoNotExist(t *testing.T) {
 			t.Errorf("%s %s by a member: %d %s", c.method, c.path, res.Code, res.Body)
 		}
 	}
+	w.box.models[0].Problem = "stat /home/ada/small.gguf: no such file or directory"
+	if body := as(ben, "GET", "/models", "").Body.String(); strings.Contains(body, "/home") || !strings.Contains(body, "an admin sees why") {
+		t.Errorf("a member sees %s", body)
+	}
 	if res := as(ben, "PATCH", "/people/"+ben.ID, `{"role":"admin"}`); res.Code != 403 {
 		t.Errorf("ben made himself an admin: %d %s", res.Code, res.Body)
 	}

@@ -78,6 +78,9 @@ func (a *Admin) modelRoutes() []route {
 			out := models{Models: []Model{}}
 			for _, m := range box.Models() {
 				if c.who.MayUse(m.Name) {
+					if m.Problem != "" && !c.who.Admin { // it may name a folder or a program
+						m.Problem = "it cannot be used at the moment; an admin sees why"
+					}
 					out.Models = append(out.Models, m)
 				}
 			}

@@ -74,6 +74,20 @@ func (r *reader) stored(values map[string]string, box *Box) {
 	}
 }
 
+// IsSecret reports whether the value at a path is one that is shown to nobody.
+func IsSecret(path string) bool {
+	if rest, ok := strings.CutPrefix(path, "tls.acme.dns_options."); ok {
+		return rest != ""
+	}
+	var box Box
+	for _, f := range settable("", reflect.ValueOf(&box).Elem()) {
+		if f.path == path {
+			return f.value.Type() == secretType
+		}
+	}
+	return false
+}
+
 // Value is one value of a configuration.
 type Value struct {
 	Path, Text, Origin, About string

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -182,9 +183,26 @@ func (g *Gateway) fromFleet(ctx context.Context, w *reply, name string) (*lease,
 	return l, nil
 }
 
-// resolve finds the model that a request is for.
-func (g *Gateway) resolve(kind engine.Kind, name string) (string, error) {
-	return g.cfg.Fleet.Resolve(roleOf(kind), name)
+// resolve finds the model that a request is for. Without a name it is the first of the role that may be known to whoever
+// asks; what may not be is not named in a refusal either.
+func (g *Gateway) resolve(ctx context.Context, kind engine.Kind, name string) (string, error) {
+	found, err := g.cfg.Fleet.Resolve(roleOf(kind), name)
+	if g.cfg.Door == nil {
+		return found, err
+	}
+	if none, ok := errors.AsType[*NoModelError](err); ok {
+		hidden := func(model string) bool { return !g.cfg.Door.Sees(ctx, model) }
+		return "", &NoModelError{Name: none.Name, Role: none.Role, Known: slices.DeleteFunc(slices.Clone(none.Known), hidden)}
+	}
+	if err != nil || name != "" || g.cfg.Door.Sees(ctx, found) {
+		return found, err
+	}
+	for _, l := range g.seen(ctx) {
+		if l.Role == roleOf(kind) {
+			return l.Name, nil
+		}
+	}
+	return found, nil
 }
 
 // fleetObject shows a model of the fleet.
@@ -228,7 +246,7 @@ func (g *Gateway) fleetExtra(w *reply, r *http.Request) error {
 		}
 		name = modelOf(body)
 	}
-	name, err := g.resolve(engine.Completion, name)
+	name, err := g.resolve(ctx, engine.Completion, name)
 	if err != nil {
 		return err
 	}

@@ -335,3 +335,63 @@ func TestLogQuotesNobody(t *testing.T) {
 		}
 	})
 }
+
+// scoped lets everybody in who may know of some models only.
+type scoped struct {
+	door
+	may string
+}
+
+func (d *scoped) Sees(_ context.Context, model string) bool { return model == d.may }
+
+// two is a fleet of two chat models.
+type two struct{ fleet }
+
+func (*two) List() []gateway.Listed { return []gateway.Listed{{Name: "first"}, {Name: "second"}} }
+
+func (*two) Resolve(role gateway.Role, name string) (string, error) {
+	switch name {
+	case "":
+		return "first", nil
+	case "first", "second":
+		return name, nil
+	}
+	return "", &gateway.NoModelError{Name: name, Role: role, Known: []string{"first", "second"}}
+}
+
+// TestScopeHidesModels holds that a key's client gets the first model that it may use, and no word of the others, and
+// that what fails inside is told to the log and not to it.
+func TestScopeHidesModels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &scripted{state: engine.Ready, generate: func(context.Context, int, func(engine.Chunk) error) (engine.Usage, error) {
+			return engine.Usage{}, errors.New("open /home/anna/secret: permission denied")
+		}}
+		log := &logbook{}
+		g, err := gateway.New(gateway.Config{
+			Fleet: &two{fleet{models: map[string]engine.Backend{"first": b, "second": b}}}, Door: &scoped{may: "second"},
+			Limits: config.Defaults(), Log: slog.New(slog.NewTextHandler(log, nil)),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		network := backendtest.NewNetwork()
+		stop := network.Serve(g)
+		transport := &letIn{&http.Transport{DialContext: network.Dial}}
+		t.Cleanup(func() {
+			transport.CloseIdleConnections()
+			stop()
+		})
+		s := &served{t: t, client: &http.Client{Transport: transport}, log: log}
+		unknown := s.do(t.Context(), "POST", "/v1/chat/completions", `{"model":"x","messages":[{"role":"user","content":"hi"}]}`)
+		if unknown.status != 404 || strings.Contains(unknown.body, "first") || !strings.Contains(unknown.body, "second") {
+			t.Errorf("an unknown model: %d %s", unknown.status, unknown.body)
+		}
+		inside := s.do(t.Context(), "POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"hi"}]}`)
+		if inside.status != 500 || strings.Contains(inside.body, "/home") || !strings.Contains(log.String(), "/home/anna") {
+			t.Errorf("a failure inside: %d %s\n%s", inside.status, inside.body, log)
+		}
+		if b.tries != 1 {
+			t.Error("the backend was not asked")
+		}
+	})
+}

@@ -82,7 +82,7 @@ func (g *Gateway) generate(kind engine.Kind, parse func([]byte) (*engine.Request
 		if req.Raw, err = wire.Strict(kind, req.Raw); err != nil {
 			return err
 		}
-		name, err := g.resolve(kind, req.Model)
+		name, err := g.resolve(ctx, kind, req.Model)
 		if err != nil {
 			return err
 		}

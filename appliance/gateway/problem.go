@@ -54,7 +54,11 @@ func (g *Gateway) problem(w *reply, err error) *wire.Error {
 	case errors.Is(err, context.Canceled):
 		return &wire.Error{Status: http.StatusServiceUnavailable, Type: wire.TypeUnavailable, Code: "cancelled", Message: "the request was cancelled"}
 	}
-	return &wire.Error{Status: http.StatusInternalServerError, Type: wire.TypeServer, Code: "internal_error", Message: err.Error()}
+	message := err.Error()
+	if g.cfg.Fleet != nil { // it may name folders, programs or the state of the box, which are for its log
+		message = "something went wrong here; the log has more under request id " + w.own
+	}
+	return &wire.Error{Status: http.StatusInternalServerError, Type: wire.TypeServer, Code: "internal_error", Message: message}
 }
 
 // reason says why a request failed for those who read logs. What a client was told may quote what it wrote, and what a

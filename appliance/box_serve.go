@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -16,6 +18,7 @@ import (
 
 	"onebit/appliance/admin"
 	"onebit/appliance/auth"
+	"onebit/appliance/gateway"
 )
 
 // serve answers one request of the network: the door, the control plane, or the data plane.
@@ -25,13 +28,50 @@ func (b *box) serve(w http.ResponseWriter, r *http.Request) {
 	case path == "/":
 		b.front(w, r)
 	case b.atDoor(path):
-		b.auth.Handler().ServeHTTP(w, r)
+		b.noted(b.auth.Handler(), w, r)
 	case strings.HasPrefix(path, admin.Prefix+"/"):
-		b.admin.ServeHTTP(w, r)
+		b.noted(b.admin, w, r)
 	default:
 		b.api.Load().ServeHTTP(w, r)
 	}
 }
+
+// noted has a request answered by the door or the control plane, and writes one line about it to the log, as the data
+// plane does of its own. What only looks, and may, comes often and says little.
+func (b *box) noted(h http.Handler, w http.ResponseWriter, r *http.Request) {
+	begin, out := time.Now(), &answered{ResponseWriter: w}
+	id, own := gateway.RequestID(r.Header.Get("X-Request-Id"))
+	w.Header().Set("X-Request-Id", id)
+	defer func() {
+		level := slog.LevelInfo
+		if (r.Method == http.MethodGet || r.Method == http.MethodHead) && out.status < 400 {
+			level = slog.LevelDebug
+		}
+		attrs := []slog.Attr{
+			slog.String("method", r.Method), slog.String("path", r.URL.Path), slog.Int("status", cmp.Or(out.status, http.StatusOK)),
+			slog.Duration("took", time.Since(begin).Round(100*time.Microsecond)), slog.String("id", own),
+		}
+		if id != own {
+			attrs = append(attrs, slog.String("client_id", id))
+		}
+		b.log.LogAttrs(r.Context(), level, "request", attrs...)
+	}()
+	h.ServeHTTP(out, r)
+}
+
+// answered is an answer whose status is remembered.
+type answered struct {
+	http.ResponseWriter
+	status int // 0 while nothing was written
+}
+
+func (w *answered) WriteHeader(status int) {
+	w.status = cmp.Or(w.status, status)
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *answered) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // atDoor reports whether a path is one of those that let people in.
 func (b *box) atDoor(path string) bool {

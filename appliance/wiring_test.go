@@ -186,3 +186,131 @@ func (b startedBox) chat(t *testing.T, key, model string) (int, string) {
 	}
 	return res.StatusCode, string(body)
 }
+
+// TestControlPlaneNamesNothingOfTheMachine has an admin try all that would make the box run a program of their choice, read
+// a file of their choice, or fetch from where it may not (Lemonade's unauthenticated /params, LocalAI's command lines,
+// Ollama's paths in names): not even an admin's login is good for that.
+func TestControlPlaneNamesNothingOfTheMachine(t *testing.T) {
+	b := startBox(t)
+	before := b.ask(t, "GET", "/admin/v1/settings", "")
+	var now struct {
+		Settings []struct {
+			Name, Value string
+			Changeable  bool
+		}
+	}
+	if err := json.Unmarshal([]byte(before), &now); err != nil {
+		t.Fatal(err)
+	}
+	type attack struct{ method, path, body string }
+	attacks := []attack{
+		{"POST", "/models", `{"name":"x","file":"/etc/passwd"}`},
+		{"POST", "/models", `{"name":"x","file":"../../etc/passwd"}`},
+		{"POST", "/models", `{"name":"../x","file":"smollm2"}`},
+		{"POST", "/models", `{"name":"x\u0000y","file":"smollm2"}`},
+		{"POST", "/models", `{"name":"x","file":"smollm2","cmd":"/bin/sh"}`},
+		{"POST", "/models", `{"name":"x","file":"smollm2","device":"/bin/sh"}`},
+		{"POST", "/models", `{"name":"` + strings.Repeat("x", 500) + `","file":"smollm2"}`},
+		{"POST", "/pulls", `{"model":"https://evil.test/x.gguf"}`},
+		{"POST", "/pulls", `{"model":"http://169.254.169.254/latest/x.gguf"}`},
+		{"POST", "/pulls", `{"model":"file:///etc/passwd"}`},
+		{"POST", "/pulls", `{"model":"../../etc/passwd"}`},
+		{"POST", "/backends/..%2f..%2fetc/rollback", ``},
+	}
+	for _, name := range []string{"llama_server_bin", "llama_server_args", "programs.args", "models", "models.cmd", "", "name\n"} {
+		attacks = append(attacks, attack{"PATCH", "/settings", `{"values":{` + quoted(t, name) + `:"/bin/sh"}}`})
+	}
+	fixed := 0
+	for _, s := range now.Settings {
+		if !s.Changeable {
+			fixed++
+			attacks = append(attacks, attack{"PATCH", "/settings", `{"values":{` + quoted(t, s.Name) + `:"/bin/sh"}}`})
+		}
+	}
+	if fixed < 20 {
+		t.Errorf("only %d settings are out of reach", fixed)
+	}
+	for _, a := range attacks {
+		if code, body := b.send(t, a.method, "/admin/v1"+a.path, a.body); code != 400 && code != 404 {
+			t.Errorf("%s %s %s: %d %s", a.method, a.path, a.body, code, body)
+		}
+	}
+	if after := b.ask(t, "GET", "/admin/v1/settings", ""); after != before {
+		t.Errorf("the settings were\n%s\nand are\n%s", before, after)
+	}
+	if pulls := b.ask(t, "GET", "/admin/v1/pulls", ""); strings.Contains(pulls, `"id"`) {
+		t.Errorf("downloads have begun: %s", pulls)
+	}
+}
+
+func quoted(t *testing.T, text string) string {
+	t.Helper()
+	b, err := json.Marshal(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestServersKeepNoPrompts holds that the box starts llama-servers without the memory of past prompts in which one
+// conversation's was found in another's (llama.cpp #27148).
+func TestServersKeepNoPrompts(t *testing.T) {
+	t.Setenv("ONEBIT_SANDBOX", "off") // the program writes down how it was started
+	dir := t.TempDir()
+	program, args := filepath.Join(dir, "llama-server"), filepath.Join(dir, "args")
+	script := "#!/bin/sh\necho \"$@\" >> " + args + "\n[ \"$1\" = --list-devices ] && echo 'Available devices:' && echo '  Vulkan0: AMD Radeon (1 MiB, 1 MiB free)'\nexit 1\n"
+	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	b := startBox(t)
+	ok(t, "anna\n"+password, "claim", "--code", b.code, b.address)
+	key := strings.TrimSpace(ok(t, "", "key", "create", "laptop"))
+	text := "programs: {llama_server: " + program + "}\nmodels: [{name: m, file: " + model(t) + ", device: vulkan}]\n"
+	if err := os.WriteFile(filepath.Join(b.state, "1bit.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.ask(t, "POST", "/admin/v1/reload", "")
+	code, body := b.chat(t, key, "m")
+	lines, err := os.ReadFile(args)
+	if err != nil {
+		t.Fatalf("%v; the box answered %d %s", err, code, body)
+	}
+	if !strings.Contains(string(lines), "--cache-ram 0") || strings.Contains(string(lines), "--media-path") {
+		t.Errorf("the server was started as\n%s", lines)
+	}
+}
+
+// TestAccessLines holds that who comes to the door and to the control plane stands in the log, and with no word of theirs.
+func TestAccessLines(t *testing.T) {
+	b := startBox(t)
+	ok(t, "anna\n"+password, "claim", "--code", b.code, b.address)
+	c := credulous()
+	r, err := http.NewRequestWithContext(t.Context(), "POST", "https://"+b.address+"/login", strings.NewReader(`{"name":"canary-name","password":"canary-password"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("X-Request-Id", "mine")
+	res, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if res.Header.Get("X-Request-Id") != "mine" {
+		t.Errorf("the headers are %v", res.Header)
+	}
+	b.ask(t, "POST", "/admin/v1/reload", "")
+	b.ask(t, "GET", "/admin/v1/status", "")
+	log := b.said.String()
+	for _, line := range []string{
+		`level=INFO msg=request method=POST path=/login status=401`, `level=INFO msg=request method=POST path=/claim status=200`,
+		`level=INFO msg=request method=POST path=/admin/v1/reload status=204`,
+	} {
+		if !strings.Contains(log, line) {
+			t.Errorf("the log does not say %s", line)
+		}
+	}
+	if strings.Contains(log, "canary") || strings.Contains(log, "path=/admin/v1/status") {
+		t.Errorf("the log is\n%s", log)
+	}
+}

@@ -145,7 +145,7 @@ func canonical(path string) string {
 // ServeHTTP answers one request, writes one line about it to the log, and survives a handler's panic.
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out := &reply{ResponseWriter: w, path: r.URL.Path, client: r.RemoteAddr, begin: time.Now()}
-	out.id, out.own = requestID(r.Header.Get("X-Request-Id"))
+	out.id, out.own = RequestID(r.Header.Get("X-Request-Id"))
 	out.Header().Set("X-Request-Id", out.id)
 	trace, state := r.Header.Get("Traceparent"), r.Header.Get("Tracestate")
 	e := g.find(canonical(r.URL.Path))

@@ -69,9 +69,9 @@ func (w *reply) outcome() int {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *reply) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// requestID returns the id that a client knows its request by, which is its own when it can be written to a log and a
+// RequestID returns the id that a client knows its request by, which is its own when it can be written to a log and a
 // header, and one that no other request has, which is the same when the client has sent none.
-func requestID(given string) (id, own string) {
+func RequestID(given string) (id, own string) {
 	own = "req_" + rand.Text()
 	if given == "" || len(given) > 128 {
 		return own, own

@@ -15,6 +15,8 @@ const (
 // price is what one instruction adds to its region, without what depends on operands.
 func price(in wasm.Instruction) int64 {
 	switch in.Op {
+	case wasm.OpBlock, wasm.OpEnd:
+		return 0 // they only name places
 	case wasm.OpCall:
 		return 1 + priceCall
 	case wasm.OpCallIndirect:
@@ -45,25 +47,57 @@ func (w *writer) code() []byte {
 	return b
 }
 
-// prices fills costs. A region is what runs at most once between one loop head, or the entry, and the next: control
-// flows backwards only to loop heads. So the entry of a function pays for all instructions outside of loops, and a
-// loop head in each round for those of its loop outside of inner loops, whether they run or not.
-func (w *writer) prices(r *wasm.Reader) {
-	w.costs, w.open = append(w.costs[:0], 1), append(w.open[:0], 0)
-	region := 0
+// segment is a run of instructions that is paid for at its head.
+type segment struct {
+	cost   int64
+	taken  int64 // of the cost, what it pays for its children
+	parent int   // the segment that runs before this one whenever this one runs
+	loop   bool  // the head of a loop, which must pay in each round
+	paid   bool  // has a charge of its own
+}
+
+// worth is the cost from which a segment pays for itself. A parent pays for smaller ones, up to the same sum: without this
+// bound the head of a loop with a large switch in it, as Go's functions are, would pay for all of its arms in each round.
+const worth = 16
+
+// segment cuts a body into segments. Control enters a segment only at its head: at the entry, at the head of a loop, in an
+// arm of an if, after a br_if that was not taken, and behind the end of a block, where branches land. Whatever
+// lands behind an end came through the start of that block, and control flows backwards only to heads of loops, so
+// a segment runs at most once each time its parent does.
+func (w *writer) segment(r *wasm.Reader) {
+	w.segments, w.open = append(w.segments[:0], segment{cost: 1, loop: true, paid: true}), append(w.open[:0], 0)
+	now := 0
+	begin := func(parent int, loop bool) {
+		w.segments = append(w.segments, segment{parent: parent, loop: loop})
+		now = len(w.segments) - 1
+	}
 	for len(w.open) > 0 {
 		in := r.Instruction()
-		w.costs[region] += price(in)
+		w.segments[now].cost += price(in)
 		switch in.Op {
-		case wasm.OpBlock, wasm.OpIf:
-			w.open = append(w.open, region)
-		case wasm.OpLoop:
-			w.open = append(w.open, region)
-			w.costs = append(w.costs, 1)
-			region = len(w.costs) - 1
+		case wasm.OpBlock:
+			w.open = append(w.open, now)
+		case wasm.OpLoop, wasm.OpIf:
+			w.open = append(w.open, now)
+			begin(now, in.Op == wasm.OpLoop)
+		case wasm.OpElse:
+			begin(w.open[len(w.open)-1], false)
+		case wasm.OpBrIf:
+			begin(now, false)
 		case wasm.OpEnd:
-			region = w.open[len(w.open)-1]
+			parent := w.open[len(w.open)-1]
 			w.open = w.open[:len(w.open)-1]
+			if len(w.open) > 0 {
+				begin(parent, false)
+			}
+		}
+	}
+	for i := len(w.segments) - 1; i > 0; i-- { // parents come before their children
+		s := &w.segments[i]
+		parent := &w.segments[s.parent]
+		s.paid = s.loop || s.cost >= worth || parent.taken+s.cost > worth
+		if !s.paid {
+			parent.cost, parent.taken = parent.cost+s.cost, parent.taken+s.cost
 		}
 	}
 }
@@ -77,42 +111,52 @@ func (w *writer) rewrite(b, body []byte) []byte {
 	}
 	b = append(b, r.Since(0)...)
 	code := body[r.Pos():]
-	w.prices(wasm.NewReader(code))
-	b = w.charge(b, w.costs[0], true)
+	w.segment(wasm.NewReader(code))
+	b = w.test(w.charge(b, w.segments[0].cost), true)
 	r = wasm.NewReader(code)
-	loop, copied := 0, 0
+	next, copied := 1, 0
 	for r.Left() > 0 {
 		at := r.Pos()
 		in := r.Instruction()
-		switch {
-		case in.Op == wasm.OpLoop:
-			loop++
-			b = append(b, code[copied:r.Pos()]...)
-			b = w.charge(b, w.costs[loop], false)
-		case in.Op == wasm.OpCall:
-			b = append(b, code[copied:at]...)
-			b = w.call(b, in.A)
-		case in.Op == wasm.OpCallIndirect:
-			weight := w.heaviest[w.m.Types[in.A].String()]
-			b = w.slots(append(b, code[copied:at]...), wasm.OpI64Sub, weight)
-			b = w.slots(append(b, code[at:r.Pos()]...), wasm.OpI64Add, weight)
-		case in.Op == wasm.OpMemoryGrow:
-			b = append(b, code[copied:at]...)
-			b = wasm.AppendU32(append(b, wasm.OpCall), w.grow)
-		case in.Op == wasm.OpMisc && by(in.Sub) != 0:
-			helper := w.bulk
-			if by(in.Sub) > 1 {
-				helper = w.table
+		switch in.Op {
+		case wasm.OpLoop, wasm.OpIf, wasm.OpElse, wasm.OpBrIf, wasm.OpEnd:
+			if next == len(w.segments) || !w.segments[next].paid { // the last end begins none
+				next++
+				continue
 			}
-			b = append(b, code[copied:at]...)
-			b = wasm.AppendU32(append(b, wasm.OpCall), helper)
-			b = append(b, code[at:r.Pos()]...)
+			s := w.segments[next]
+			next++
+			b = w.charge(append(b, code[copied:r.Pos()]...), s.cost)
+			if s.loop {
+				b = w.test(b, false)
+			}
+		case wasm.OpCall, wasm.OpCallIndirect, wasm.OpMemoryGrow, wasm.OpMisc:
+			b = w.replace(append(b, code[copied:at]...), in, code[at:r.Pos()])
 		default:
 			continue
 		}
 		copied = r.Pos()
 	}
 	return append(b, code[copied:]...)
+}
+
+// replace appends what stands for one instruction that calls, or costs by its operands.
+func (w *writer) replace(b []byte, in wasm.Instruction, old []byte) []byte {
+	switch {
+	case in.Op == wasm.OpCall:
+		return w.call(b, in.A)
+	case in.Op == wasm.OpCallIndirect:
+		weight := w.heaviest[w.m.Types[in.A].String()]
+		b = append(w.slots(b, wasm.OpI64Sub, weight), old...)
+		return w.slots(b, wasm.OpI64Add, weight)
+	case in.Op == wasm.OpMemoryGrow:
+		return wasm.AppendU32(append(b, wasm.OpCall), w.grow)
+	case by(in.Sub) == 1:
+		b = wasm.AppendU32(append(b, wasm.OpCall), w.bulk)
+	case by(in.Sub) > 1:
+		b = wasm.AppendU32(append(b, wasm.OpCall), w.table)
+	}
+	return append(b, old...)
 }
 
 // by is what a bulk instruction pays for each unit of its length; 0 when it has none.
@@ -144,15 +188,14 @@ func (w *writer) slots(b []byte, op byte, weight int64) []byte {
 	return wasm.AppendU32(append(b, wasm.OpGlobalSet), w.stack)
 }
 
-// charge subtracts cost and calls refill when units, or at an entry slots, are below zero. It leaves the operands alone.
-func (w *writer) charge(b []byte, cost int64, entry bool) []byte {
+// charge subtracts cost. It leaves the operands alone.
+func (w *writer) charge(b []byte, cost int64) []byte {
 	b = wasm.AppendU32(append(b, wasm.OpGlobalGet), w.units)
 	b = append(wasm.AppendS64(append(b, wasm.OpI64Const), cost), wasm.OpI64Sub)
-	b = wasm.AppendU32(append(b, wasm.OpGlobalSet), w.units)
-	return w.test(b, entry)
+	return wasm.AppendU32(append(b, wasm.OpGlobalSet), w.units)
 }
 
-// test calls refill when a counter is below zero.
+// test calls refill when the units, or of both counters one, are below zero.
 func (w *writer) test(b []byte, both bool) []byte {
 	b = wasm.AppendU32(append(b, wasm.OpGlobalGet), w.units)
 	if both {

@@ -2,8 +2,9 @@
 // module and its input alone: it is the same in every run, on every machine and in every engine.
 //
 // What the rewrite adds:
-//   - a counter of units, from which every function subtracts a fixed price at its entry and every loop in each round,
-//     before the work is done; bulk instructions subtract what they move, memory.grow what it got;
+//   - a counter of units, from which each run of instructions subtracts its price before it begins; bulk instructions
+//     subtract what they move, memory.grow what it got; the entry of a function and the head of a loop look whether
+//     anything is left;
 //   - a counter of stack slots, from which a call subtracts the weight of its callee and gives it back afterwards;
 //   - one import, tick, called when the units are below zero: it answers with the new counter, and traps the guest by an
 //     answer below zero. The guest thus visits the host regularly, which can look at the clock and at the budget;
@@ -79,8 +80,8 @@ type writer struct {
 	grow           uint32
 	weights        []int64          // of each function of the guest, in slots
 	heaviest       map[string]int64 // of the functions of each signature
-	costs          []int64          // of the function being written: its entry, then each loop in order
-	open           []int            // open blocks: the region that each returns to
+	segments       []segment        // of the function being written
+	open           []int            // its open blocks: the segment in which each began
 	void, one, two uint32           // added types: () -> (), (i32) -> (i32), (i64) -> (i64)
 }
 

@@ -174,7 +174,8 @@ func TestFits(t *testing.T) {
 		if o := g.call(t, "run", used, 100); o.Failure != "" || o.Results[0] != 42 {
 			t.Errorf("%s: with %d units: %+v", e, used, o)
 		}
-		if o := g.call(t, "run", used-1, 100); o.Failure == "" {
+		g.call(t, "run", used-1, 100)
+		if g.budget.Within(int64(g.ExportedGlobal(meter.Units).Get())) {
 			t.Errorf("%s: passed with one unit less", e)
 		}
 	}
@@ -304,6 +305,9 @@ func TestBudget(t *testing.T) {
 		}
 		if b.Exhausted() != (step.next < 0) {
 			t.Errorf("after %d: exhausted %v", step.counter, b.Exhausted())
+		}
+		if b.Within(step.next) != (step.next >= 0) {
+			t.Errorf("after %d: within the budget: %v", step.counter, b.Within(step.next))
 		}
 		if step.next < 0 && b.Used(step.next) != step.used {
 			t.Errorf("after %d: %d used, not %d", step.counter, b.Used(step.next), step.used)

@@ -259,7 +259,7 @@ func (p program) verifyCopy(ctx context.Context, c copying) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(p.stdout, "%s is whole: made %s, %s in the audit trail\n", c.file, m.Created.Local().Format(time.DateTime), counted(int(m.Audit), "entry"))
+	fmt.Fprintf(p.stdout, "%s is whole: made %s, %s in the audit trail\n", c.file, m.Created.Local().Format(time.DateTime), counted(int(m.Audit), "line"))
 	for _, model := range m.Models {
 		fmt.Fprintf(p.stdout, "  model %s %s\n", model.Name, model.Digest)
 	}

@@ -93,3 +93,52 @@ func TestFullFileSystem(t *testing.T) {
 		t.Error("a full disk did damage")
 	}
 }
+
+// TestFullFileSystemAtStart opens a database whose disk has been filled to the last byte: it can be read, refuses changes,
+// and takes them again once there is room.
+func TestFullFileSystemAtStart(t *testing.T) {
+	disk := smallDisk(t)
+	dir, ctx := filepath.Join(disk, "state"), t.Context()
+	first, err := store.Open(ctx, store.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Claim(ctx, store.ClaimRequest{Admin: store.Newcomer{Name: "root"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	neighbour := filepath.Join(disk, "neighbour")
+	n, err := os.Create(neighbour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{1 << 16, 1 << 12} {
+		for err = nil; err == nil; {
+			_, err = n.Write(make([]byte, size))
+		}
+	}
+	wantErr(t, err, unix.ENOSPC)
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := store.Open(ctx, store.Config{Dir: dir})
+	if err != nil {
+		t.Fatalf("the box does not come up: %v", err)
+	}
+	defer again.Close()
+	if claimed, err := again.Claimed(ctx); err != nil || !claimed {
+		t.Errorf("claimed is %v, %v", claimed, err)
+	}
+	for err = nil; err == nil; {
+		err = again.Audit(ctx, store.System(), "fill", "", strings.Repeat("y", 5000))
+	}
+	wantErr(t, err, store.ErrFull)
+	if err := os.Remove(neighbour); err != nil {
+		t.Fatal(err)
+	}
+	if err := again.Audit(ctx, store.System(), "room", "", ""); err != nil {
+		t.Error(err)
+	}
+}

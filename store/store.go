@@ -106,9 +106,15 @@ func open(ctx context.Context, cfg Config, steps []step) (*Store, error) {
 		return nil, fmt.Errorf("opening the state directory %q: %w", cfg.Dir, err)
 	}
 	s.lock = lock
-	if err := s.begin(ctx, steps); err != nil {
+	err = s.begin(ctx, steps)
+	if errors.Is(err, ErrFull) && giveReserve(cfg.Dir) {
+		cfg.Log.Error("the disk is full: the box begins on its reserve, and can keep nothing until there is room", "dir", cfg.Dir)
+		err = s.begin(ctx, steps)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("opening %q: %w", s.path(), err), lock.Close())
 	}
+	keepReserve(cfg.Dir)
 	return s, nil
 }
 

@@ -4,6 +4,8 @@ import "onebit/extensions/wasm"
 
 // Prices in units. One is about what one simple instruction costs; a byte moved by a bulk instruction is one too.
 const (
+	priceDivide   = 16 // whole numbers, also for a remainder
+	priceRoot     = 8  // a division or a square root of floats
 	priceCall     = 4
 	priceIndirect = 6
 	priceBulk     = 8
@@ -14,17 +16,23 @@ const (
 
 // price is what one instruction adds to its region, without what depends on operands.
 func price(in wasm.Instruction) int64 {
-	switch in.Op {
-	case wasm.OpBlock, wasm.OpEnd:
+	switch op := in.Op; {
+	case op == wasm.OpBlock, op == wasm.OpEnd:
 		return 0 // they only name places
-	case wasm.OpCall:
+	case op == wasm.OpCall:
 		return 1 + priceCall
-	case wasm.OpCallIndirect:
+	case op == wasm.OpCallIndirect:
 		return 1 + priceIndirect
-	case wasm.OpMemoryGrow:
+	case op == wasm.OpMemoryGrow:
 		return 1 + priceGrow
-	case wasm.OpMisc:
+	case op == wasm.OpMisc && in.Sub >= wasm.MiscMemoryInit:
 		return 1 + priceBulk
+	case op >= wasm.OpI32DivS && op <= wasm.OpI32RemU, op >= wasm.OpI64DivS && op <= wasm.OpI64RemU:
+		return priceDivide
+	case op == wasm.OpF32Sqrt, op == wasm.OpF32Div, op == wasm.OpF64Sqrt, op == wasm.OpF64Div:
+		return priceRoot
+	case op == wasm.OpVector && (in.Sub == wasm.VectorF32Sqrt || in.Sub == wasm.VectorF32Div || in.Sub == wasm.VectorF64Sqrt || in.Sub == wasm.VectorF64Div):
+		return priceRoot
 	}
 	return 1
 }

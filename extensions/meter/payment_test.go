@@ -129,6 +129,44 @@ func TestSmallSegments(t *testing.T) {
 	}
 }
 
+// TestPrices holds the prices that ABI.md names.
+func TestPrices(t *testing.T) {
+	two := func(push []byte, op ...byte) []byte { return slices.Concat(push, push, Op(op...), Op(wasm.OpDrop)) }
+	vector := append(Op(wasm.OpVector, 12), make([]byte, 16)...)
+	tests := []struct {
+		name string
+		body []byte
+		want int64
+	}{
+		{"add", two(I32(1), 0x6a), 4},
+		{"blocks", Block(Block()), 0},
+		{"i32.div_s", two(I32(1), 0x6d), 3 + 16},
+		{"i32.rem_u", two(I32(1), 0x70), 3 + 16},
+		{"i64.div_u", two(I64(1), 0x80), 3 + 16},
+		{"f64.div", two(F64(1), 0xa3), 3 + 8},
+		{"f64.sqrt", slices.Concat(F64(1), Op(0x9f, wasm.OpDrop)), 2 + 8},
+		{"f64x2.div", two(vector, wasm.OpVector, 0xf3, 1), 3 + 8},
+		{"f64x2.add", two(vector, wasm.OpVector, 0xf0, 1), 3 + 1},
+		{"saturating conversion", slices.Concat(F64(1), Op(wasm.OpMisc, 2, wasm.OpDrop)), 3},
+		{"call", Call(0), 5 + 1},
+		{"call_indirect", slices.Concat(I32(0), Op(wasm.OpCallIndirect, 0, 0)), 1 + 7 + 1},
+		{"memory.fill", slices.Concat(I32(0), I32(0), I32(100), Fill()), 3 + 9 + 100},
+		{"memory.copy", slices.Concat(I32(0), I32(0), I32(100), Copy()), 3 + 9 + 100},
+		{"memory.grow", slices.Concat(I32(2), Op(wasm.OpMemoryGrow, 0, wasm.OpDrop)), 2 + 65 + 2*65536},
+		{"table.copy", slices.Concat(I32(0), I32(0), I32(1), Op(wasm.OpMisc, wasm.MiscTableCopy, 0, 0)), 3 + 9 + 8},
+	}
+	for _, tt := range tests {
+		m := &Module{}
+		m.Memory(1, 9)
+		m.Table(m.Func("", "", "", ""))
+		m.Func("run", "", "", "", tt.body)
+		used := start(t, "compiler", metered(t, m.Bytes())).call(t, "run", plenty, plenty).Used
+		if used != tt.want+1 {
+			t.Errorf("%s: %d units, not %d", tt.name, used, tt.want+1)
+		}
+	}
+}
+
 // TestSwitchInALoop: the head of a loop does not pay for the arms of a switch that are not taken, as in the functions that Go makes.
 func TestSwitchInALoop(t *testing.T) {
 	used := func(arms int) int64 {

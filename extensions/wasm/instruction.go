@@ -28,10 +28,18 @@ const (
 	OpF64Const     = 0x44
 	OpI32Ne        = 0x47
 	OpI64LtS       = 0x53
+	OpI32DivS      = 0x6d
+	OpI32RemU      = 0x70
 	OpI64Add       = 0x7c
 	OpI64Sub       = 0x7d
+	OpI64DivS      = 0x7f
+	OpI64RemU      = 0x82
 	OpI64Or        = 0x84
 	OpI64Shl       = 0x86
+	OpF32Sqrt      = 0x91
+	OpF32Div       = 0x95
+	OpF64Sqrt      = 0x9f
+	OpF64Div       = 0xa3
 	OpI64ExtendU   = 0xad
 	OpRefNull      = 0xd0
 	OpRefFunc      = 0xd2
@@ -50,8 +58,14 @@ const (
 	MiscTableCopy  = 14
 )
 
-// VectorConst is the second number of v128.const.
-const VectorConst = 12
+// Second numbers of OpVector: v128.const, and the slow ones.
+const (
+	VectorConst   = 12
+	VectorF32Sqrt = 227
+	VectorF32Div  = 231
+	VectorF64Sqrt = 239
+	VectorF64Div  = 243
+)
 
 // Instruction is one instruction with those operands that are indices.
 type Instruction struct {

@@ -109,3 +109,17 @@ func TestPropsNameNoFolder(t *testing.T) {
 		})
 	}
 }
+
+// TestServersThatDoNotCount holds that their answers cost something all the same.
+func TestServersThatDoNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &door{}
+		s, _ := box(t, &scripted{state: engine.Ready, generate: func(_ context.Context, _ int, emit func(engine.Chunk) error) (engine.Usage, error) {
+			return engine.Usage{}, emit(engine.Chunk{Raw: []byte(`{"choices":[{"index":0,"message":{"role":"assistant","content":"a long story"}}]}`)})
+		}}, d)
+		s.do(t.Context(), "POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"tell me a long story"}]}`)
+		if u := d.outcomes[0].Usage; u.Prompt < 10 || u.Completion < 10 {
+			t.Errorf("counted %+v", u)
+		}
+	})
+}

@@ -116,7 +116,11 @@ func (g *Gateway) answer(ctx context.Context, w *reply, l *lease, req *engine.Re
 	if req.Stream {
 		return g.stream(ctx, w, l, req)
 	}
+	var text int // tokens of an answer in words, at a guess
 	w.usage, err = g.attempt(ctx, l, req, func(c engine.Chunk) error {
+		if req.Kind != engine.Embedding && req.Kind != engine.Rerank {
+			text = wire.GuessTokens(c.Raw)
+		}
 		raw := wire.AppendRenamed(make([]byte, 0, len(c.Raw)+len(l.server.quoted)+1), c.Raw, l.server.quoted)
 		h := w.Header()
 		h.Set("Content-Type", "application/json")
@@ -125,6 +129,9 @@ func (g *Gateway) answer(ctx context.Context, w *reply, l *lease, req *engine.Re
 		_, err := w.Write(raw)
 		return err
 	})
+	if g.cfg.Fleet != nil && err == nil && w.usage == (engine.Usage{}) { // a server that does not count is not for nothing
+		w.usage = engine.Usage{Prompt: wire.GuessTokens(req.Raw), Completion: text}
+	}
 	return err
 }
 

@@ -13,23 +13,31 @@ import (
 
 // sizes in bytes.
 const (
-	bufferSize = 32 << 10
+	// What a connection reads at once. It begins narrow, since a server that speaks as fast as a model has little at hand
+	// at any time, and a thousand streams hold a thousand buffers; a read that fills it makes it wide.
+	narrow = 8 << 10
+	wide   = 32 << 10
 	// together is how long a body is copied behind its head, so that both go out in one write.
 	together = 32 << 10
 	maxLine  = 4 << 10 // of a chunk's length or of a trailer
 	maxTrail = 16 << 10
 )
 
-// buffers are what connections read into while an answer is on its way.
-var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+// What connections read into while an answer is on its way.
+var (
+	narrowBuffers = sync.Pool{New: func() any { return new([narrow]byte) }}
+	wideBuffers   = sync.Pool{New: func() any { return new([wide]byte) }}
+)
 
 // conn is one connection. It belongs to one goroutine at a time, but for close and abort.
 type conn struct {
 	net net.Conn
 	raw syscall.RawConn // nil where the connection cannot be asked without waiting
 
-	buf      *[bufferSize]byte // nil while it rests
-	from, to int               // what of buf was read and not yet taken
+	small    *[narrow]byte // nil while it rests, or is wide
+	large    *[wide]byte   // nil while it rests, or is narrow
+	buf      []byte        // all of one of them
+	from, to int           // what of buf was read and not yet taken
 	peek     func(fd uintptr) bool
 	peeked   int
 	peekErr  error
@@ -59,17 +67,29 @@ func (c *conn) close() {
 }
 
 func (c *conn) release() {
-	if c.buf != nil {
-		buffers.Put(c.buf)
-		c.buf, c.from, c.to = nil, 0, 0
+	if c.small != nil {
+		narrowBuffers.Put(c.small)
 	}
+	if c.large != nil {
+		wideBuffers.Put(c.large)
+	}
+	c.small, c.large, c.buf, c.from, c.to = nil, nil, nil, 0, 0
 }
 
 // hold makes sure that there is a buffer.
 func (c *conn) hold() {
 	if c.buf == nil {
-		c.buf, _ = buffers.Get().(*[bufferSize]byte) // nothing else is put there
+		c.small, _ = narrowBuffers.Get().(*[narrow]byte) // nothing else is put there
+		c.buf = c.small[:]
 	}
+}
+
+// widen takes a wide buffer in place of a narrow one.
+func (c *conn) widen() {
+	large, _ := wideBuffers.Get().(*[wide]byte) // nothing else is put there
+	n := copy(large[:], c.buf[c.from:c.to])
+	narrowBuffers.Put(c.small)
+	c.small, c.large, c.buf, c.from, c.to = nil, large, large[:], 0, n
 }
 
 // rested notes that the connection waits from now on.
@@ -142,10 +162,12 @@ func (c *conn) rest() error {
 
 // fill reads once, at least one byte.
 func (c *conn) fill() error {
-	if c.from == c.to {
+	if c.small != nil && c.to == len(c.buf) {
+		c.widen() // there was more at hand than fits
+	} else if c.from == c.to {
 		c.from, c.to = 0, 0
 	} else if c.to > len(c.buf)/2 {
-		c.to = copy(c.buf[:], c.buf[c.from:c.to]) // it is little, and so would be what is read behind it
+		c.to = copy(c.buf, c.buf[c.from:c.to]) // it is little, and so would be what is read behind it
 		c.from = 0
 		if c.to == len(c.buf) {
 			return ErrMalformed // a line that long is none

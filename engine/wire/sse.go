@@ -37,8 +37,13 @@ type EventReader struct {
 	data     []byte
 }
 
-// window is how much an EventReader reads at once, in bytes: a burst of events. It grows for a longer line.
-const window = 32 << 10
+// Sizes of what an EventReader reads at once, in bytes. It begins with window, since a server that speaks as fast as a model
+// has that much at hand only rarely, and a thousand streams hold a thousand of them; a burst makes it wide. It grows
+// further for a longer line.
+const (
+	window = 8 << 10
+	wide   = 32 << 10
+)
 
 // eventReaders are those that were released. Their buffers are what a short answer costs most.
 var eventReaders = sync.Pool{New: func() any { return &EventReader{buf: make([]byte, window)} }}
@@ -53,10 +58,10 @@ func NewEventReader(r io.Reader) *EventReader {
 // Release gives the reader's memory to later readers. Neither it nor an Event of it may be used afterwards.
 func (r *EventReader) Release() {
 	r.r = nil
-	if len(r.buf) > 8*window {
-		r.buf = make([]byte, window) // what one long event took is not kept
+	if len(r.buf) > window {
+		r.buf = make([]byte, window) // what a burst or a long event took is not kept
 	}
-	if cap(r.data) > 8*window {
+	if cap(r.data) > wide {
 		r.data = nil
 	}
 	eventReaders.Put(r)
@@ -214,6 +219,10 @@ func (r *EventReader) fill() error {
 	switch {
 	case r.err != nil:
 		return r.err
+	case r.to == window && len(r.buf) == window: // it was filled to its end: more is at hand than fits
+		buf := make([]byte, wide)
+		r.to = copy(buf, r.buf[r.from:r.to])
+		r.buf, r.from = buf, 0
 	case r.from == r.to:
 		r.from, r.to = 0, 0
 	case r.from > 0 && r.to > len(r.buf)/2: // what is left is little, and so would be what is read behind it

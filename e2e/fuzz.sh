@@ -10,6 +10,6 @@ while IFS=: read -r file line; do
   echo "fuzz $dir $name for $time"
   go test -run '^$' -fuzz "^$name\$" -fuzztime "$time" -fuzzminimizetime 10x "./$dir"
   n=$((n + 1))
-done < <(grep -rn --include='*_test.go' -E '^func Fuzz[A-Za-z0-9_]*\(' appliance engine store | sed -E 's/:[0-9]+:/:/')
+done < <(grep -rn --include='*_test.go' -E '^func Fuzz[A-Za-z0-9_]*\(' appliance engine extensions store | sed -E 's/:[0-9]+:/:/')
 echo "$n fuzz targets ran"
 [ "$n" -gt 0 ]

@@ -67,7 +67,7 @@ func portOf(u *url.URL) string {
 // canonicalOrigin returns an origin in the form in which origins are compared.
 func canonicalOrigin(origin string) string {
 	u, err := url.Parse(origin)
-	if err != nil || u.Host == "" || (u.Path != "" && u.Path != "/") {
+	if err != nil || u.Scheme == "" || u.Host == "" || (u.Path != "" && u.Path != "/") {
 		return ""
 	}
 	host, scheme := strings.ToLower(u.Host), strings.ToLower(u.Scheme)

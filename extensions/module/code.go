@@ -176,6 +176,9 @@ func (p *parser) body(b []byte, params int) error {
 	if joins := f.Locals * f.Blocks; joins > p.l.Joins {
 		return p.refuse("split the function", "%d locals times %d blocks, at most %d", f.Locals, f.Blocks, p.l.Joins)
 	}
+	if p.joins += f.Locals * f.Blocks; p.joins > p.l.AllJoins {
+		return p.refuse("leave out what is not needed", "locals times blocks of all functions up to here are over %d", p.l.AllJoins)
+	}
 	p.m.Bodies = append(p.m.Bodies, f.Body)
 	return nil
 }

@@ -19,23 +19,24 @@ type Limits struct {
 	Elements  int // functions in one element segment
 	Data      int // data segments
 
-	Code    int // bytes of all bodies
-	Body    int // bytes of one body
-	Locals  int // locals of one function, without its parameters
-	Nest    int // blocks inside blocks
-	Loops   int // loops inside loops
-	Joins   int // locals times blocks in one function: what a compiler's merging of values costs
-	BrTable int // labels of one br_table
-	Bulk    int // bulk instructions in one function
-	metered bool
+	Code     int // bytes of all bodies
+	Body     int // bytes of one body
+	Locals   int // locals of one function, without its parameters
+	Nest     int // blocks inside blocks
+	Loops    int // loops inside loops
+	Joins    int // locals times blocks in one function: what a compiler's merging of values costs
+	AllJoins int // the same over all functions
+	BrTable  int // labels of one br_table
+	Bulk     int // bulk instructions in one function
+	metered  bool
 }
 
-// Default returns the limits for what a stranger uploads. Guests made by Go, Rust, C and AssemblyScript pass, and SQLite.
+// Default returns the limits for what a stranger uploads. Modules made by Go, TinyGo, Rust and Zig pass with room to spare.
 func Default() Limits {
 	return Limits{
 		Bytes: 8 << 20, Customs: 64, Types: 2000, Signature: 64, Imports: 64, Functions: 20_000, Tables: 1, TableMin: 65_536,
 		Pages: 512, Globals: 1000, Exports: 128, Name: 256, Segments: 1000, Elements: 65_536, Data: 200_000,
-		Code: 8 << 20, Body: 128 << 10, Locals: 1000, Nest: 2048, Loops: 24, Joins: 100_000, BrTable: 4096, Bulk: 512,
+		Code: 8 << 20, Body: 128 << 10, Locals: 1000, Nest: 2048, Loops: 24, Joins: 100_000, AllJoins: 2_000_000, BrTable: 4096, Bulk: 512,
 	}
 }
 
@@ -53,5 +54,6 @@ func (l Limits) Metered() Limits {
 	l.Body = 4*l.Body + 64
 	l.Nest++
 	l.Joins = 2*l.Joins + l.Locals // a charge, one block, for each loop and for the entry
+	l.AllJoins = 2*l.AllJoins + l.Locals*l.Functions
 	return l
 }

@@ -116,6 +116,13 @@ func TestRefusals(t *testing.T) {
 		{"deep blocks", nested(wasm.OpBlock, 3000), "over 2048 deep"},
 		{"deep loops", nested(wasm.OpLoop, 30), "loops nest over 24 deep"},
 		{"joins", run(strings.Repeat("i", 900), slices.Repeat(Block(), 200)), "900 locals times 200 blocks"},
+		{"joins of all functions", func() []byte {
+			m := &Module{}
+			for range 30 {
+				m.Func("", "", "", strings.Repeat("i", 900), slices.Repeat(Block(), 100))
+			}
+			return m.Bytes()
+		}(), "code 22: locals times blocks of all"},
 		{"a long br_table", run("", Block(I32(0), append(With(wasm.OpBrTable, 5000), make([]byte, 5001)...))), "a br_table of 5000"},
 		{"a lying br_table", run("", Block(I32(0), With(wasm.OpBrTable, huge))), "labels in"},
 		{"bulk", run("", slices.Repeat(slices.Concat(I32(0), I32(0), I32(0), Fill()), 600)), "over 512 bulk"},

@@ -15,6 +15,7 @@ type parser struct {
 	index   int
 	customs int
 	bodies  bool
+	joins   int    // locals times blocks, of all functions so far
 	labels  []byte // the open blocks of the function that is read; reused from one to the next
 }
 

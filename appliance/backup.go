@@ -289,6 +289,9 @@ func (p program) putBack(ctx context.Context, c copying) error {
 	case err != nil:
 		return err
 	}
+	if err := putConfig(dir, done.Files); err != nil {
+		return err
+	}
 	fmt.Fprintf(p.stdout, "restored the state of %s into %s\n", done.Manifest.Created.Local().Format(time.DateTime), dir)
 	if done.SetAside != "" {
 		fmt.Fprintf(p.stdout, "what was there is %s\n", filepath.Base(done.SetAside))

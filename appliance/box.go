@@ -190,7 +190,7 @@ func (b *box) run(ctx context.Context) error {
 	}
 	keep(&last, behind, b.store.Run)
 	keep(&last, behind, b.pool.Run)
-	keep(&group, serving, b.auth.Run)
+	keep(&last, behind, b.auth.Run) // what is revoked ends also while the box waits for its last answers
 	keep(&group, serving, func(ctx context.Context) error { return b.serveSocket(ctx, socket) })
 	keep(&group, serving, b.watch)
 	keep(&group, serving, b.welcome)

@@ -259,7 +259,7 @@ func (b *box) adopt(ctx context.Context, a *boxAssembly) error {
 	if err := level.UnmarshalText([]byte(a.cfg.Log.Level)); err == nil {
 		b.level.Set(level)
 	}
-	if err := b.store.ScheduleBackup(schedule(a.cfg.Backup)); err != nil {
+	if err := b.store.ScheduleBackup(schedule(a.cfg.Backup, control{b}.BackupFiles())); err != nil {
 		a.problem = append(a.problem, "no copies are made: "+err.Error())
 	}
 	b.now.Store(a)
@@ -285,7 +285,7 @@ func later(old, next config.Box) []string {
 }
 
 // schedule is when copies are made; nil for never.
-func schedule(c config.Backup) *store.Schedule {
+func schedule(c config.Backup, files map[string][]byte) *store.Schedule {
 	if c.Folder == "" {
 		return nil
 	}
@@ -293,6 +293,7 @@ func schedule(c config.Backup) *store.Schedule {
 	if c.Recipient != "" {
 		o = store.BackupOptions{Recipients: []string{c.Recipient}}
 	}
+	o.Files = files
 	return &store.Schedule{Folder: c.Folder, Every: c.Every, Keep: c.Keep, Options: o}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -72,11 +73,44 @@ func (r *restoring) finish(ctx context.Context, b *box) error {
 	if err != nil {
 		return fmt.Errorf("restoring the backup: %w", err)
 	}
-	if err := os.Remove(r.file); err != nil {
+	if err := errors.Join(os.Remove(r.file), putConfig(b.options.state, done.Files)); err != nil {
 		return err
 	}
 	b.log.Warn("restored a backup", "from", done.Manifest.Created, "set aside", done.SetAside)
 	return errRestored
+}
+
+// configName is the configuration's name in a state directory and in a copy.
+const configName = "1bit.yaml"
+
+// maxConfig is the longest configuration that goes into a copy, in bytes.
+const maxConfig = 1 << 20
+
+// BackupFiles is the configuration, where it is a file of reasonable length.
+func (c control) BackupFiles() map[string][]byte {
+	text, err := os.ReadFile(c.b.options.path())
+	if err != nil || len(text) > maxConfig {
+		return nil
+	}
+	return map[string][]byte{configName: text}
+}
+
+// putConfig puts the configuration of a copy into a state directory that has none. One that is there stays: it is this
+// machine's.
+func putConfig(state string, files map[string][]byte) error {
+	text, ok := files[configName]
+	if !ok {
+		return nil
+	}
+	f, err := os.OpenFile(filepath.Join(state, configName), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("putting the configuration back: %w", err)
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
 }
 
 // chosen is what to store when the first admin chooses values of the configuration with the claim.

@@ -560,7 +560,7 @@ func TestBoxCopied(t *testing.T) {
 		}
 	}
 
-	state := boxState(t, model)
+	state := t.TempDir()
 	if out, err := run("restore", file, "--passphrase-file", phrase, "--state", state); err != nil || !strings.Contains(out, "restored the state") {
 		t.Fatalf("%v %s", err, out)
 	}
@@ -568,7 +568,7 @@ func TestBoxCopied(t *testing.T) {
 		t.Fatal(err)
 	}
 	third := startBox(t, state)
-	if status, text := third.do(key, "GET", "/v1/models", ""); status != 200 || third.code != "" {
+	if status, text := third.do(key, "GET", "/v1/models", ""); status != 200 || third.code != "" || !strings.Contains(text, `"small"`) {
 		t.Errorf("the key of the first box at the third: %d %s", status, text)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -73,7 +74,10 @@ func (b *box) RollbackBackend(_ context.Context, _ store.Actor, d string) error 
 	b.ask("rollback " + d)
 	return nil
 }
-func (b *box) Settings() []admin.Setting                  { return []admin.Setting{{Name: "name", Value: "attic"}} }
+func (b *box) Settings() []admin.Setting { return []admin.Setting{{Name: "name", Value: "attic"}} }
+func (b *box) BackupFiles() map[string][]byte {
+	return map[string][]byte{"1bit.yaml": []byte("name: attic")}
+}
 func (b *box) Reload(context.Context) error               { b.ask("reload"); return nil }
 func (b *box) Routes() []admin.RouteInfo                  { return []admin.RouteInfo{} }
 func (b *box) Certificate() admin.Certificate             { return admin.Certificate{Mode: "local"} }
@@ -265,7 +269,7 @@ func TestBackup(t *testing.T) {
 		t.Fatalf("%d %s", res.Code, res.Body)
 	}
 	m, err := store.VerifyBackup(t.Context(), t.TempDir(), bytes.NewReader(res.Body.Bytes()), store.RestoreOptions{Passphrase: phrase})
-	if err != nil || m.IncludesCA {
+	if err != nil || m.IncludesCA || !strings.Contains(fmt.Sprint(m.Files), "1bit.yaml") {
 		t.Errorf("%+v, %v", m, err)
 	}
 }

@@ -29,6 +29,7 @@ type Box interface {
 	Settings() []Setting
 	ChangeSettings(ctx context.Context, who store.Actor, values map[string]string) error
 	Reload(ctx context.Context) error
+	BackupFiles() map[string][]byte // what goes into a copy beside the store, by plain name
 
 	Certificate() Certificate
 	Routes() []RouteInfo

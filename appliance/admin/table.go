@@ -193,6 +193,7 @@ func (a *Admin) backup(c *call, in backupRequest) error {
 	if err != nil {
 		return err
 	}
+	o.Files = a.cfg.Box.BackupFiles()
 	w := &beginner{w: c.w, over: func() error { return context.Cause(c.ctx()) }, begin: func() {
 		h := c.w.Header()
 		h.Set("Content-Type", "application/octet-stream")

@@ -163,30 +163,6 @@ func everyOther(list []int64) []int64 {
 	return out
 }
 
-// TestTune wants counts within those of Load, and sessions left alone.
-func TestTune(t *testing.T) {
-	s := small("llama", tensor.Q8_0)
-	m := load(t, s.file(t), model.Config{Level: tensor.Detect(), Threads: 2, BatchThreads: 2})
-	a := m.NewSession()
-	before := eval(t, m, a, tokens(1, 30, s.vocab), 1)
-	got, err := m.Tune(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d, p := m.Threads(); d != got.Threads || p != got.BatchThreads || min(d, p) < 1 || max(d, p) > 2 {
-		t.Errorf("chose %+v, runs with %d and %d", got, d, p)
-	}
-	b := m.NewSession()
-	compareBits(t, "after Tune", eval(t, m, b, tokens(1, 30, s.vocab), 1), before)
-	if _, err := m.Tune(&afterLooks{Context: t.Context(), looks: 3}); err == nil {
-		t.Error("no error of a cancelled Tune")
-	}
-	m.Close()
-	if _, err := m.Tune(t.Context()); !errors.Is(err, model.ErrClosed) {
-		t.Errorf("Tune of a closed model: %v", err)
-	}
-}
-
 // TestPerplexity compares with the sum over rows of one Eval per window.
 func TestPerplexity(t *testing.T) {
 	s := small("llama", tensor.Q8_0)

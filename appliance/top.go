@@ -70,10 +70,10 @@ func showTop(ctx context.Context, p program, args []string) error {
 
 // unlessEnded returns an error that is none when somebody has ended us.
 func unlessEnded(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 // glance is what a box says of itself at a moment.

@@ -98,7 +98,9 @@ func (a *Auth) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	case r.URL.Path == "/claim/restore":
 		v.Back = "/claim"
 	}
-	a.page(w, e.Status, "problem", v)
+	if err := a.page(w, e.Status, "problem", v); err != nil {
+		a.log.Error("a refusal could not be shown", "err", err)
+	}
 }
 
 // problem is the table from errors to what a visitor is told. What is nobody's mistake but the box's goes to the log.

@@ -106,7 +106,7 @@ func (s *served) do(ctx context.Context, method, path, body string) answer {
 	s.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, method, "http://127.0.0.1"+path, strings.NewReader(body))
 	if err != nil {
-		s.t.Fatal(err)
+		return answer{err: err}
 	}
 	res, err := s.client.Do(req)
 	if err != nil {

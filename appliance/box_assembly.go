@@ -198,7 +198,7 @@ func (b *box) find(cfg config.Box, file string) (path, why string) {
 
 // examine finds a model's file and says where it would run and what it would take.
 func (b *box) examine(ctx context.Context, cfg config.Box, m *boxModel) {
-	m.created = created(time.Time{})
+	m.created = time.Unix(0, 0)
 	m.path, m.problem = b.find(cfg, m.File)
 	if m.path == "" {
 		return

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"onebit/appliance/auth"
 	"onebit/appliance/gateway"
@@ -110,12 +109,4 @@ func (f fleet) List() []gateway.Listed {
 		all = append(all, l)
 	}
 	return all
-}
-
-// created is a time that a client can show; the program's own start where a file says nothing.
-func created(t time.Time) time.Time {
-	if t.IsZero() {
-		return time.Unix(0, 0)
-	}
-	return t
 }

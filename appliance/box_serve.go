@@ -27,7 +27,7 @@ func (b *box) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case path == "/":
 		b.front(w, r)
-	case b.atDoor(path):
+	case b.auth.Answers(path):
 		b.noted(b.auth.Handler(), w, r)
 	case strings.HasPrefix(path, admin.Prefix+"/"):
 		b.noted(b.admin, w, r)
@@ -72,16 +72,6 @@ func (w *answered) WriteHeader(status int) {
 
 // Unwrap lets http.ResponseController reach the connection.
 func (w *answered) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// atDoor reports whether a path is one of those that let people in.
-func (b *box) atDoor(path string) bool {
-	for _, route := range b.auth.Routes() {
-		if route.Path == path {
-			return true
-		}
-	}
-	return false
-}
 
 // front sends a visitor where they can go on.
 func (b *box) front(w http.ResponseWriter, r *http.Request) {

@@ -197,12 +197,11 @@ func listModels(args []string, stdout, stderr io.Writer) error {
 
 // fits says which boxes a model of the catalogue fits into.
 func fits(e catalog.Entry) string {
-	const context = 8192
 	if e.Bytes() == 0 {
 		return e.Role
 	}
 	for _, box := range plan.Boxes() {
-		if e.Fits(box, context) {
+		if e.Fits(box, contextOfFits) {
 			return e.Role + ", from a " + box.Name + " on"
 		}
 	}

@@ -5,12 +5,10 @@ package main_test
 import (
 	"archive/tar"
 	"compress/gzip"
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,27 +76,14 @@ func (l listened) until(beginning string) string {
 	}
 }
 
-// ask sends a request over the box's own socket.
+// ask sends a request over the box's own socket, and wants it to succeed.
 func (b startedBox) ask(t *testing.T, method, path, body string) string {
 	t.Helper()
-	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(b.state, "admin.sock"))
-	}}}
-	r, err := http.NewRequestWithContext(t.Context(), method, "http://box"+path, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
+	status, text := b.send(t, method, path, body)
+	if status >= 300 {
+		t.Fatalf("%s %s: %d %s", method, path, status, text)
 	}
-	r.Header.Set("Content-Type", "application/json")
-	res, err := c.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode >= 300 {
-		t.Fatalf("%s %s: %d %s %v", method, path, res.StatusCode, text, err)
-	}
-	return string(text)
+	return text
 }
 
 // TestWhatABoxSays follows a box from its start to its end: what it tells the system that started it, what top shows,

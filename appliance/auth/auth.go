@@ -65,7 +65,8 @@ type Auth struct {
 	codes     codes
 	passkeys  ceremonies
 	door      http.Handler
-	isClaimed atomic.Bool // true once the store has said so; it never turns false again
+	doorPaths map[string]bool // that door answers
+	isClaimed atomic.Bool     // true once the store has said so; it never turns false again
 }
 
 // New returns an Auth. It starts nothing.

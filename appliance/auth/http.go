@@ -55,10 +55,15 @@ const maxBody = 64 << 10
 // Handler answers the paths of Routes, and 404 to all others.
 func (a *Auth) Handler() http.Handler { return a.door }
 
+// Answers reports whether a path is one of Routes. It is asked for every request of the box.
+func (a *Auth) Answers(path string) bool { return a.doorPaths[path] }
+
 func (a *Auth) newDoor() http.Handler {
 	mux := http.NewServeMux()
 	foreign := http.NewCrossOriginProtection()
+	a.doorPaths = map[string]bool{}
 	for _, route := range a.Routes() {
+		a.doorPaths[route.Path] = true
 		mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
 			h := w.Header()
 			h.Set("Content-Security-Policy", policy)

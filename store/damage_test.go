@@ -203,12 +203,12 @@ func TestMigration(t *testing.T) {
 	f, ctx := open(t, t.TempDir()), t.Context()
 	f.claim()
 	f.must(f.Close())
-	next := map[int]string{1001: "alter table people add column motto text not null default 'x'; pragma user_version = 1001;"}
+	next := map[int]string{1901: "alter table people add column motto text not null default 'x'; pragma user_version = 1901;"}
 	s, err := store.OpenWith(ctx, store.Config{Dir: f.dir, Clock: f.clock.Now}, next)
 	f.must(err)
 	f.must(store.Exec(ctx, s, "update people set motto = 'y'"))
 	f.must(s.Close())
-	glob(t, f.dir, "snapshots", "*-before-1001.db")
+	glob(t, f.dir, "snapshots", "*-before-1901.db")
 
 	// the older program opens it: the change only added something
 	f.reopen(nil)
@@ -217,14 +217,14 @@ func TestMigration(t *testing.T) {
 
 	// a step that fails leaves the database as it was, and so does one that forgets its number
 	for name, sql := range map[string]string{
-		"fails":   "create table half(x int) strict; insert into nowhere values(1); pragma user_version = 1002;",
+		"fails":   "create table half(x int) strict; insert into nowhere values(1); pragma user_version = 1902;",
 		"forgets": "create table half(x int) strict;",
 	} {
-		next[1002] = sql
+		next[1902] = sql
 		if _, err := store.OpenWith(ctx, store.Config{Dir: f.dir, Clock: f.clock.Now}, next); err == nil {
 			t.Fatalf("a migration that %s was taken", name)
 		}
-		delete(next, 1002)
+		delete(next, 1902)
 		s, err := store.OpenWith(ctx, store.Config{Dir: f.dir, Clock: f.clock.Now}, next)
 		f.must(err)
 		if err := store.Exec(ctx, s, "insert into half values(1)"); err == nil {

@@ -115,7 +115,14 @@ func (f *fixture) adminOnly(b store.Actor) map[string]func() error {
 		"BackupFile": func() error {
 			return drop(f.BackupFile(ctx, b, f.dir+"/b", store.BackupOptions{Passphrase: "long enough"}))
 		},
-		"ClearDegraded": func() error { return f.ClearDegraded(ctx, b) },
+		"PutExtension": func() error {
+			return f.PutExtension(ctx, b, store.Extension{SHA256: strings.Repeat("a", 64), Name: "n", Detail: []byte(`{}`)}, store.ExtensionEvent{})
+		},
+		"DeleteExtension":     func() error { return f.DeleteExtension(ctx, b, store.Extension{}, true, store.ExtensionEvent{}) },
+		"PutExtensionBinding": func() error { return f.PutExtensionBinding(ctx, b, "n", nil, store.ExtensionEvent{}) },
+		"LogExtension":        func() error { return f.LogExtension(ctx, b, store.ExtensionEvent{}) },
+		"ExtensionLog":        func() error { return drop(f.ExtensionLog(ctx, b, 0, 1)) },
+		"ClearDegraded":       func() error { return f.ClearDegraded(ctx, b) },
 	}
 }
 

@@ -106,8 +106,11 @@ func runBackend(ctx context.Context, args []string, stdout, stderr io.Writer) in
 // list prints all versions.
 func (c backendCommand) list(_ context.Context, s *installed.Store) error {
 	all, err := s.List()
-	if err != nil {
+	if err != nil && len(all) == 0 {
 		return err
+	}
+	if err != nil {
+		defer fmt.Fprintf(c.stderr, "1bit backend list: %v\n", err)
 	}
 	if len(all) == 0 {
 		fmt.Fprintln(c.stdout, "nothing is installed; serve uses what came with it and what is on PATH, as `1bit doctor` says")

@@ -44,6 +44,7 @@ var floors = map[string]int{
 	"store":                  1,
 	"store/documents/vector": 0,
 	"appliance/egress":       0,
+	"appliance/record":       0,
 	"appliance/package/oci":  0,
 	"appliance/catalog":      1,
 	"appliance/pool":         1,

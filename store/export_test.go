@@ -39,3 +39,27 @@ func Tender(s *Store) func(ctx context.Context) {
 	var c chores
 	return func(ctx context.Context) { s.tend(ctx, &c) }
 }
+
+// Versions are those of the embedded migrations, the oldest first.
+func Versions() (all []int, err error) {
+	steps, err := embedded()
+	for _, s := range steps {
+		all = append(all, s.version)
+	}
+	return all, err
+}
+
+// OpenUpTo opens a store as the program did that knew no later version.
+func OpenUpTo(ctx context.Context, cfg Config, version int) (*Store, error) {
+	steps, err := embedded()
+	if err != nil {
+		return nil, err
+	}
+	return open(ctx, cfg, slices.DeleteFunc(steps, func(s step) bool { return s.version > version }))
+}
+
+// Number is the one number that a query gives.
+func Number(ctx context.Context, s *Store, query string) (n int64, err error) {
+	err = s.r.row(ctx, query).Scan(&n)
+	return n, err
+}

@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"onebit/appliance/record"
 )
 
 // Library is the folders that hold models: our own, one of them on each drive, and those of other programs, which are
@@ -43,12 +44,6 @@ const (
 	Pulled = "pulled"
 	Added  = "added"
 )
-
-// recordFile lies beside a pulled model and describes it.
-const recordFile = "model.json"
-
-// maxRecord bounds a record, in bytes.
-const maxRecord = 1 << 20
 
 // Path is the file to load.
 func (m Model) Path() string { return m.at(m.Files[0]) }
@@ -108,6 +103,9 @@ func bare(root string, known []Model) (out []Model) {
 		}
 		info, err := os.Stat(c.Path(e))
 		dir := filepath.Dir(c.Path(e))
+		if errors.Is(tooNew(dir), record.ErrNewer) {
+			continue // it is not ours to say what it is
+		}
 		if err != nil || slices.ContainsFunc(known, func(m Model) bool { return m.Dir == dir }) {
 			continue
 		}
@@ -129,61 +127,6 @@ func (l Library) Find(name string) (Model, error) {
 		}
 	}
 	return Model{}, errors.Join(append([]error{fmt.Errorf("no model here is called %q; `1bit model list` shows those that are: %w", name, fs.ErrNotExist)}, errs...)...)
-}
-
-// readRecord reads and checks the description of a model.
-func readRecord(path string) (Model, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return Model{}, err
-	}
-	defer f.Close()
-	b := make([]byte, maxRecord+1)
-	n, err := readUpTo(f, b)
-	if err != nil {
-		return Model{}, err
-	}
-	return ParseRecord(b[:n])
-}
-
-// ParseRecord reads the description of a model. Its files stay in its folder, or are whole paths.
-func ParseRecord(b []byte) (Model, error) {
-	var m Model
-	if len(b) > maxRecord {
-		return m, errors.New("it is too long")
-	}
-	if err := json.Unmarshal(b, &m); err != nil {
-		return m, err
-	}
-	if err := CheckName(m.Name); err != nil {
-		return m, err
-	}
-	if len(m.Files) == 0 {
-		return m, errors.New("it names no file")
-	}
-	for _, f := range m.Files {
-		if filepath.IsAbs(f.Path) != filepath.IsAbs(m.Files[0].Path) {
-			return m, errors.New("some of its files are elsewhere")
-		}
-		if !filepath.IsAbs(f.Path) {
-			if err := local(f.Path); err != nil {
-				return m, err
-			}
-		}
-		if f.Size < 0 || (f.SHA256 != "" && !sha256Hex.MatchString(f.SHA256)) {
-			return m, fmt.Errorf("size and hash of %q make no sense", f.Path)
-		}
-	}
-	return m, nil
-}
-
-// writeRecord writes the description of a model into its folder.
-func writeRecord(dir string, m Model) error {
-	b, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		return err
-	}
-	return writeFile(filepath.Join(dir, recordFile), append(b, '\n'))
 }
 
 // Add takes in a model that lies somewhere, without moving it: all shards of it. It is checked and hashed.

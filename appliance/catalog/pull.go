@@ -241,6 +241,9 @@ func (p *Puller) folder(first job) string {
 
 // begin makes a folder that has room for so many bytes and keeps it for us.
 func (p *Puller) begin(dir string, missing int64) (unlock func(), err error) {
+	if err := tooNew(dir); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("making the model's folder: %w", err)
 	}

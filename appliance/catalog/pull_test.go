@@ -197,7 +197,10 @@ func TestStateIsLost(t *testing.T) {
 		asked string
 	}{
 		{"gone", func(t *testing.T, partial string) { os.Remove(partial + ".state") }, "m.gguf bytes=700000-"},
-		{"damaged", func(t *testing.T, partial string) { os.WriteFile(partial+".state", []byte("{"), 0o600) }, "m.gguf "},
+		{"damaged", func(t *testing.T, partial string) { os.WriteFile(partial+".state", []byte("{"), 0o600) }, "m.gguf bytes=700000-"},
+		{"another program's", func(t *testing.T, partial string) {
+			os.WriteFile(partial+".state", []byte(`{"url":"x","offset":700000,"hash":"AAAA"}`), 0o600)
+		}, "m.gguf bytes=700000-"},
 		{"ahead of the file", func(t *testing.T, partial string) { os.Truncate(partial, 600_000) }, "m.gguf "},
 		{"the file has been spoilt", func(t *testing.T, partial string) {
 			f, err := os.OpenFile(partial, os.O_RDWR, 0)

@@ -80,13 +80,14 @@ func (t *transfer) resume(have int64) error {
 	t.resumed = true
 	var s state
 	b, err := os.ReadFile(t.stateFile())
-	if err != nil && t.sha256 != "" && (t.size == 0 || have <= t.size) {
-		return t.rehash(have) // the hash decides at the end
-	}
 	h, ok := t.hash.(encoding.BinaryUnmarshaler)
-	known := err == nil && json.Unmarshal(b, &s) == nil && ok &&
-		s.Offset >= 0 && s.Offset <= have && (t.size == 0 || s.Size == 0 || s.Size == t.size) &&
-		(s.URL == withoutQuery(t.url) || t.sha256 != "") && h.UnmarshalBinary(s.Hash) == nil
+	readable := err == nil && json.Unmarshal(b, &s) == nil && ok && h.UnmarshalBinary(s.Hash) == nil
+	if !readable && t.sha256 != "" && (t.size == 0 || have <= t.size) {
+		t.hash = sha256.New()
+		return t.rehash(have) // another program has kept it in its own way; the hash decides at the end
+	}
+	known := readable && s.Offset >= 0 && s.Offset <= have && (t.size == 0 || s.Size == 0 || s.Size == t.size) &&
+		(s.URL == withoutQuery(t.url) || t.sha256 != "")
 	if !known {
 		return t.reset()
 	}

@@ -32,3 +32,6 @@ func UnpackZip(ctx context.Context, source, dir string, budget int64) error {
 	defer func() { _ = root.Close() }()
 	return unpack(ctx, source, root, budget)
 }
+
+// NewestFormat is the number of the format in which manifests are written.
+func NewestFormat() int { return formats.Format() }

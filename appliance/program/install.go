@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"onebit/appliance/egress"
+	"onebit/appliance/record"
 )
 
 // Wish says what is to be installed.
@@ -112,6 +112,10 @@ func (s *Store) begin(device string) (unlock func(), dir string, err error) {
 			_ = os.Rename(aside, filepath.Join(dir, now)) // when there is none, there is nothing to lose
 		}
 	}
+	if err := tooNew(dir); err != nil {
+		f.Close()
+		return nil, "", err
+	}
 	left, err := filepath.Glob(filepath.Join(escape(dir), incoming+"*"))
 	for _, l := range left {
 		err = errors.Join(err, os.RemoveAll(l))
@@ -121,6 +125,23 @@ func (s *Store) begin(device string) (unlock func(), dir string, err error) {
 		return nil, "", fmt.Errorf("removing what an earlier install has left: %w", err)
 	}
 	return func() { f.Close() }, dir, nil
+}
+
+// tooNew returns record.ErrNewer for a folder in which a newer program has installed something: how that is kept is not
+// known here, so nothing in it is changed.
+func tooNew(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("looking into the folder of programs: %w", err)
+	}
+	for _, e := range entries {
+		if e.IsDir() && folderName.MatchString(e.Name()) {
+			if _, err := readManifest(filepath.Join(dir, e.Name())); errors.Is(err, record.ErrNewer) {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // escape keeps the signs of a pattern in a path from being read as such.
@@ -321,7 +342,7 @@ func hashOf(path string) (string, error) {
 
 // write puts the manifest beside the files and all of it on disk.
 func write(root *os.Root, m Manifest) error {
-	b, err := json.MarshalIndent(m, "", "  ")
+	b, err := formats.Write(m)
 	if err != nil {
 		return err
 	}
@@ -330,7 +351,7 @@ func write(root *os.Root, m Manifest) error {
 		return fmt.Errorf("writing the manifest: %w", err)
 	}
 	defer f.Close()
-	_, err = f.Write(append(b, '\n'))
+	_, err = f.Write(b)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("writing the manifest: %w", err)
 	}

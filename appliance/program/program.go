@@ -15,7 +15,6 @@ package program
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,6 +25,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"onebit/appliance/record"
 )
 
 // Store is the folder of installed programs.
@@ -90,6 +91,12 @@ type Entry struct {
 	Link   string `json:"link,omitempty"` // where a link leads, from its own folder
 }
 
+// formats are those of a manifest:
+//
+//	1  without a number
+//	2  with its number
+var formats = record.Ladder{record.Same}
+
 // Names of ours in a device's folder.
 const (
 	manifestFile = "manifest.json"
@@ -129,9 +136,11 @@ func (s *Store) at(name string) {
 	}
 }
 
-// List returns all versions, by device, the newest first. What cannot be read is left out.
+// List returns all versions, by device, the newest first. What cannot be read is left out; the error names what a newer
+// program has installed.
 func (s *Store) List() ([]Version, error) {
 	var out []Version
+	var newer []error
 	for _, d := range Devices() {
 		dir := filepath.Join(s.Dir, d)
 		entries, err := os.ReadDir(dir)
@@ -148,14 +157,18 @@ func (s *Store) List() ([]Version, error) {
 				continue
 			}
 			v := Version{Device: d, Name: e.Name(), Dir: filepath.Join(dir, e.Name()), Current: e.Name() == current, Previous: e.Name() == previous && current != previous}
-			if v.Manifest, err = readManifest(v.Dir); err == nil {
+			v.Manifest, err = readManifest(v.Dir)
+			switch {
+			case err == nil:
 				all = append(all, v)
+			case errors.Is(err, record.ErrNewer):
+				newer = append(newer, err)
 			}
 		}
 		slices.SortStableFunc(all, func(a, b Version) int { return b.Manifest.Installed.Compare(a.Manifest.Installed) })
 		out = append(out, all...)
 	}
-	return out, nil
+	return out, errors.Join(newer...)
 }
 
 // Current returns the version of a device that holds.
@@ -213,7 +226,7 @@ func ParseManifest(b []byte) (Manifest, error) {
 	if len(b) > maxManifest {
 		return m, errors.New("it is too long")
 	}
-	if err := json.Unmarshal(b, &m); err != nil {
+	if err := formats.Read(b, &m); err != nil {
 		return m, err
 	}
 	if files[m.Device] == "" || !versionName.MatchString(m.Version) {

@@ -67,7 +67,9 @@ var floors = map[string]int{
 	"extensions/wasm":          0,
 	"extensions/module":        1,
 	"extensions/wasm/wasmtest": 1,
+	"extensions/payload":       1,
 	"extensions/meter":         2,
+	"extensions/host":          3,
 }
 
 // arrows lists which top-level folder may import which others.

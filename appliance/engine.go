@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"onebit/engine/conduit"
 	"onebit/engine/runner"
 )
 
@@ -20,6 +21,7 @@ The built-in engine alone: one model with llama-server's API.
   -m, --model FILE           the model, a GGUF file (required)
       --host ADDR            address to listen on (127.0.0.1)
       --port N               port to listen on (8080; 0 takes a free one)
+      --conduit FD           take connections from whoever has started it, in place of an address
   -a, --alias NAME           the model's name for clients (the file's name)
   -c, --ctx-size N           tokens of context, shared by all slots (what the model was trained with)
   -np, --parallel N          slots: requests that run at the same time (the engine chooses)
@@ -37,7 +39,7 @@ var errHelp = errors.New("help was asked for")
 
 // engine is `1bit engine`.
 func (p program) engine(ctx context.Context, args []string) int {
-	cfg, err := engineConfig(args)
+	cfg, end, err := engineConfig(args)
 	switch {
 	case errors.Is(err, errHelp):
 		fmt.Fprint(p.stdout, engineUsage)
@@ -46,7 +48,7 @@ func (p program) engine(ctx context.Context, args []string) int {
 		fmt.Fprint(p.stderr, engineUsage)
 		return 2
 	case err == nil:
-		err = p.runEngine(ctx, cfg)
+		err = p.runEngine(ctx, cfg, end)
 	}
 	if err != nil {
 		return p.fail("engine", err)
@@ -54,7 +56,7 @@ func (p program) engine(ctx context.Context, args []string) int {
 	return 0
 }
 
-func (p program) runEngine(ctx context.Context, cfg runner.Config) error {
+func (p program) runEngine(ctx context.Context, cfg runner.Config, end int) error {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
 	done := make(chan struct{})
@@ -66,11 +68,9 @@ func (p program) runEngine(ctx context.Context, cfg runner.Config) error {
 			os.Exit(1)
 		}
 	})()
-	var lc net.ListenConfig
-	addr := net.JoinHostPort(cfg.Host, strconv.Itoa(cfg.Port))
-	l, err := lc.Listen(ctx, "tcp", addr)
+	l, err := engineListener(ctx, cfg, end)
 	if err != nil {
-		return fmt.Errorf("cannot listen on %s: %w", addr, err)
+		return err
 	}
 	defer l.Close()
 	cfg.Listener, cfg.Version, cfg.Log = l, version, p.log(slog.LevelInfo)
@@ -81,36 +81,57 @@ func (p program) runEngine(ctx context.Context, cfg runner.Config) error {
 	return r.Run(ctx)
 }
 
-// engineConfig reads the command line.
-func engineConfig(args []string) (runner.Config, error) {
-	c := runner.Config{Host: "127.0.0.1", Port: 8080}
+// engineListener is where the engine's requests come from: an address, or an inherited end of a conduit.
+func engineListener(ctx context.Context, cfg runner.Config, end int) (net.Listener, error) {
+	if end != 0 {
+		l, err := conduit.Listen(os.NewFile(uintptr(end), "conduit"))
+		if err != nil {
+			return nil, fmt.Errorf("--conduit %d: %w", end, err)
+		}
+		return l, nil
+	}
+	var lc net.ListenConfig
+	addr := net.JoinHostPort(cfg.Host, strconv.Itoa(cfg.Port))
+	l, err := lc.Listen(ctx, "tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("cannot listen on %s: %w", addr, err)
+	}
+	return l, nil
+}
+
+// engineConfig reads the command line. end is the descriptor of a conduit, 0 for none.
+func engineConfig(args []string) (c runner.Config, end int, err error) {
+	c = runner.Config{Host: "127.0.0.1", Port: 8080}
 	texts := map[string]*string{"-m": &c.Model, "--model": &c.Model, "--host": &c.Host, "-a": &c.Alias, "--alias": &c.Alias}
 	numbers := map[string]*int{
-		"--port": &c.Port, "-c": &c.Context, "--ctx-size": &c.Context, "-np": &c.Parallel, "--parallel": &c.Parallel,
+		"--port": &c.Port, "--conduit": &end, "-c": &c.Context, "--ctx-size": &c.Context, "-np": &c.Parallel, "--parallel": &c.Parallel,
 		"-t": &c.Threads, "--threads": &c.Threads, "-tb": &c.BatchThreads, "--threads-batch": &c.BatchThreads,
 	}
 	for ; len(args) > 0; args = args[2:] {
 		name := args[0]
 		if name == "-h" || name == "--help" {
-			return c, errHelp
+			return c, end, errHelp
 		}
 		text, number := texts[name], numbers[name]
 		switch {
 		case text == nil && number == nil:
-			return c, fmt.Errorf("unknown option %s", name)
+			return c, end, fmt.Errorf("unknown option %s", name)
 		case len(args) == 1:
-			return c, fmt.Errorf("%s needs a value", name)
+			return c, end, fmt.Errorf("%s needs a value", name)
 		case args[1] == "": // an empty address would be all addresses
-			return c, fmt.Errorf("%s: the value is empty", name)
+			return c, end, fmt.Errorf("%s: the value is empty", name)
 		case text != nil:
 			*text = args[1]
 		default:
 			n, err := strconv.Atoi(args[1])
 			if err != nil {
-				return c, fmt.Errorf("%s: %q is not a whole number", name, args[1])
+				return c, end, fmt.Errorf("%s: %q is not a whole number", name, args[1])
 			}
 			*number = n
 		}
 	}
-	return c, nil
+	if end != 0 && end < conduit.Descriptor {
+		return c, end, fmt.Errorf("--conduit %d: descriptors that are inherited begin at %d", end, conduit.Descriptor)
+	}
+	return c, end, nil
 }

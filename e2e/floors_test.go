@@ -22,6 +22,7 @@ const module = "onebit"
 var floors = map[string]int{
 	"engine":                 0,
 	"engine/gguf":            0,
+	"engine/conduit":         0,
 	"engine/h1":              0,
 	"engine/sandbox":         0,
 	"engine/tensor":          0,

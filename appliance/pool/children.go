@@ -54,8 +54,8 @@ func (s *Starter) Start(ctx context.Context, spec ModelSpec) (Instance, error) {
 			launch = s.Launch(spec.Options, n, one)
 		}
 		child, err := backend.NewChild(backend.ChildConfig{
-			Launch: launch,
-			Name:   one.Label(), Slots: one.Slots, Command: one.Command, Ready: one.Ready, Proof: one.Proof(), Parts: one.Parts(),
+			Launch: launch, Conduit: launch != nil && one.Builtin,
+			Name: one.Label(), Slots: one.Slots, Command: one.Command, Ready: one.Ready, Proof: one.Proof(), Parts: one.Parts(),
 			Stdout: s.Stdout, Stderr: s.Stderr, Log: s.Log.With("model", spec.Name), Limits: s.Limits,
 		})
 		if err != nil {

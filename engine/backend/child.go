@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"onebit/engine"
+	"onebit/engine/conduit"
 )
 
 // ChildConfig describes a Child.
@@ -22,6 +23,7 @@ type ChildConfig struct {
 	Slots   int                    // how many generations the child runs at the same time; at least 1
 	Command func(port int) Command // the command line that serves on this loopback port
 	Launch  Launch                 // how its process is started; nil starts Command
+	Conduit bool                   // Launch starts a process that takes a conduit
 	Ready   string                 // the path that answers 200 once the child serves; default /health
 	Proof   Proof                  // what shows, beside its word, that it serves
 	Parts   bool                   // unstreamed chats are asked for as streams: see RemoteConfig.Assemble
@@ -107,6 +109,8 @@ func NewChild(cfg ChildConfig) (*Child, error) {
 		return nil, errors.New("a child needs a name")
 	case cfg.Command == nil && cfg.Launch == nil:
 		return nil, errors.New("a child needs a command")
+	case cfg.Conduit && cfg.Launch == nil:
+		return nil, errors.New("a command takes no conduit")
 	case cfg.Slots < 1:
 		return nil, fmt.Errorf("%d slots: at least 1 is needed", cfg.Slots)
 	case cfg.Log == nil:
@@ -203,12 +207,18 @@ func (c *Child) live(ctx context.Context, generation int) (served *moment, err e
 }
 
 func (c *Child) process(ctx context.Context, generation int) (*moment, error) {
-	port, err := c.os.port()
+	at, caller, err := c.place()
 	if err != nil {
-		return nil, fmt.Errorf("finding a port: %w", err)
+		return nil, err
+	}
+	if caller != nil {
+		defer func() { _ = caller.Close() }()
 	}
 	begin := time.Now()
-	p, err := c.start(port)
+	p, err := c.start(at)
+	if at.End != nil {
+		_ = at.End.Close() // the process has its own, with which it goes; an error says that there is none
+	}
 	if err != nil {
 		return nil, fmt.Errorf("starting it: %w", err)
 	}
@@ -220,36 +230,60 @@ func (c *Child) process(ctx context.Context, generation int) (*moment, error) {
 		close(ended)
 	}()
 	defer c.end(p, ended)
-	remote, err := c.os.connect(port)
+	remote, err := c.connect(at, caller)
 	if err != nil {
 		return nil, err
 	}
 	defer remote.Close()
-	info, err := c.await(alive, remote, p, port)
+	info, err := c.await(alive, remote, p, at)
 	if err != nil {
 		return nil, err
 	}
 	m := &moment{state: engine.Ready, since: time.Now(), remote: remote, info: info}
-	c.cfg.Log.Info(c.says("is ready"), "pid", p.Pid(), "port", port, "start", generation, "took", time.Since(begin).Round(time.Millisecond))
+	c.cfg.Log.Info(c.says("is ready"), "pid", p.Pid(), "at", at.String(), "start", generation, "took", time.Since(begin).Round(time.Millisecond))
 	c.next(m)
 	<-alive.Done()
 	return m, context.Cause(alive)
 }
 
-// start starts the process for a port.
-func (c *Child) start(port int) (Process, error) {
-	if c.cfg.Launch != nil {
-		return c.cfg.Launch(port, c.cfg.Stdout, c.cfg.Stderr)
+// place makes the place where the next process is to serve. The caller is for a conduit alone.
+func (c *Child) place() (Place, *conduit.Caller, error) {
+	if c.cfg.Conduit {
+		caller, end, err := conduit.New()
+		return Place{End: end}, caller, err
 	}
-	return c.os.launch(c.cfg.Command(port), c.cfg.Stdout, c.cfg.Stderr)
+	port, err := c.os.port()
+	if err != nil {
+		return Place{}, nil, fmt.Errorf("finding a port: %w", err)
+	}
+	return Place{Port: port}, nil, nil
 }
 
-// owns reports whether the port is the process's own.
-func (c *Child) owns(p Process, port int) bool {
-	if o, ok := p.(owner); ok {
-		return heldBy(o.UID(), port)
+// connect returns what speaks with a process at its place.
+func (c *Child) connect(at Place, caller *conduit.Caller) (*Remote, error) {
+	if caller == nil {
+		return c.os.connect(at.Port)
 	}
-	return c.os.owns(p.Pid(), port)
+	return NewRemote(RemoteConfig{Name: c.cfg.Name, URL: "http://localhost", Slots: c.cfg.Slots, Dial: caller.Dial, Assemble: c.cfg.Parts})
+}
+
+// start starts the process for a place.
+func (c *Child) start(at Place) (Process, error) {
+	if c.cfg.Launch != nil {
+		return c.cfg.Launch(at, c.cfg.Stdout, c.cfg.Stderr)
+	}
+	return c.os.launch(c.cfg.Command(at.Port), c.cfg.Stdout, c.cfg.Stderr)
+}
+
+// owns reports whether the place is the process's own. Nobody else has a conduit.
+func (c *Child) owns(p Process, at Place) bool {
+	if at.End != nil {
+		return true
+	}
+	if o, ok := p.(owner); ok {
+		return heldBy(o.UID(), at.Port)
+	}
+	return c.os.owns(p.Pid(), at.Port)
 }
 
 // ending puts the end of a process into words.
@@ -278,8 +312,8 @@ func (c *Child) end(p Process, ended <-chan struct{}) {
 	<-ended
 }
 
-// await waits until the process serves: it answers on its ready path, the port is its own, and it gives its proof.
-func (c *Child) await(alive context.Context, remote *Remote, p Process, port int) (engine.Info, error) {
+// await waits until the process serves: it answers on its ready path, the place is its own, and it gives its proof.
+func (c *Child) await(alive context.Context, remote *Remote, p Process, at Place) (engine.Info, error) {
 	limit := &engine.TimeoutError{Timer: "starting a backend", Limit: c.cfg.Limits.Start}
 	ctx, cancel := context.WithTimeoutCause(alive, limit.Limit, limit)
 	defer cancel()
@@ -292,13 +326,13 @@ func (c *Child) await(alive context.Context, remote *Remote, p Process, port int
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			if alive.Err() != nil && c.os.taken(port) {
+			if alive.Err() != nil && at.End == nil && c.os.taken(at.Port) {
 				return engine.Info{}, errPortTaken
 			}
 			return engine.Info{}, context.Cause(ctx)
 		}
 	}
-	if !c.owns(p, port) {
+	if !c.owns(p, at) {
 		return engine.Info{}, errPortTaken
 	}
 	if err := c.cfg.Proof.ask(ctx, remote); err != nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // Confinement starts children in sandboxes: a child reads its model, its program and the system's libraries, writes a
-// folder of its own, uses its device, listens on its port, and nothing else. See package sandbox.
+// folder of its own, uses its device, listens on its port or takes what comes through its conduit, and nothing else. See package sandbox.
 type Confinement struct {
 	Executable string   // our own program, which enters the sandbox and becomes the child
 	Environ    []string // what the child's environment is taken from; see sandbox.Environment
@@ -30,8 +30,8 @@ type Confinement struct {
 
 // Launch returns how the process of a plan's child is started.
 func (c Confinement) Launch(o Options, s ChildSpec) Launch {
-	return func(port int, stdout, stderr io.Writer) (Process, error) {
-		spec, err := c.spec(o, s, port)
+	return func(at Place, stdout, stderr io.Writer) (Process, error) {
+		spec, err := c.spec(o, s, at)
 		if err != nil {
 			return nil, err
 		}
@@ -42,14 +42,14 @@ func (c Confinement) Launch(o Options, s ChildSpec) Launch {
 		if err != nil {
 			return nil, err
 		}
-		return launchAs(c.identity(spec), Command{Path: c.Executable, Args: args}, stdout, stderr)
+		return launchAs(c.identity(spec), Command{Path: c.Executable, Args: args, End: at.End}, stdout, stderr)
 	}
 }
 
 // Ask is what Machine.Ask does, in a sandbox. Whoever is asked sees devices and no model.
 func (c Confinement) Ask(ctx context.Context, program string, env []string, args ...string) (string, error) {
 	s := ChildSpec{Device: engine.HRX, Program: program, Args: args, Env: env}
-	spec, err := c.spec(Options{}, s, 0)
+	spec, err := c.spec(Options{}, s, Place{})
 	if err != nil {
 		return "", err
 	}
@@ -89,14 +89,17 @@ func (c Confinement) identity(s sandbox.Spec) *Identity {
 }
 
 // spec says what a child may do.
-func (c Confinement) spec(o Options, s ChildSpec, port int) (sandbox.Spec, error) {
+func (c Confinement) spec(o Options, s ChildSpec, at Place) (sandbox.Spec, error) {
+	if at.End != nil && !s.Builtin {
+		return sandbox.Spec{}, fmt.Errorf("%s takes no conduit", s.Program)
+	}
 	program, err := filepath.Abs(s.Program)
 	if err != nil {
 		return sandbox.Spec{}, fmt.Errorf("finding %s: %w", s.Program, err)
 	}
 	env := environment(sandbox.Environment(c.Environ), s.Env)
 	spec := sandbox.Spec{
-		Program: program, Args: s.Command(port).Args, Env: env, Port: port, Parent: os.Getpid(), Fresh: c.Fresh,
+		Program: program, Args: s.at(at).Args, Env: env, Port: at.Port, Conduit: at.End != nil, Parent: os.Getpid(), Fresh: c.Fresh,
 		Alone: s.Builtin, Locked: s.Device == engine.NPU, Network: s.Device == engine.MLX && o.Model != "" && !there(o.Model),
 		Devices: nodes(s.Device), Read: c.read(o, s, env),
 	}

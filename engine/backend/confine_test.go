@@ -73,7 +73,7 @@ func TestConfinementReads(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			spec, err := backend.SandboxOf(backend.Confinement{Private: []string{filepath.Join(dir, "state")}}, c.options, c.spec, 8080)
+			spec, err := backend.SandboxOf(backend.Confinement{Private: []string{filepath.Join(dir, "state")}}, c.options, c.spec, backend.Place{Port: 8080})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -89,7 +89,7 @@ func TestConfinementReads(t *testing.T) {
 
 func TestConfinementEnvironment(t *testing.T) {
 	c := backend.Confinement{Environ: []string{"PATH=/usr/bin", "ONEBIT_BACKUP_PASSPHRASE=canary", "HF_TOKEN=canary", "HOME=/root", "ONEBIT_LOG=debug"}, Scratch: "/scratch"}
-	spec, err := backend.SandboxOf(c, backend.Options{}, backend.ChildSpec{Device: engine.CPU, Program: "/usr/bin/1bit", Env: []string{"ONEBIT_LOG=warn", "GGML_X=1"}}, 1)
+	spec, err := backend.SandboxOf(c, backend.Options{}, backend.ChildSpec{Device: engine.CPU, Program: "/usr/bin/1bit", Env: []string{"ONEBIT_LOG=warn", "GGML_X=1"}}, backend.Place{Port: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,14 +105,14 @@ func TestConfinementEnvironment(t *testing.T) {
 // TestConfinementTellsOfTheNetwork: a model that is an id has to be fetched.
 func TestConfinementTellsOfTheNetwork(t *testing.T) {
 	for model, want := range map[string]bool{"owner/name": true, t.TempDir(): false} {
-		spec, err := backend.SandboxOf(backend.Confinement{}, backend.Options{Model: model}, backend.ChildSpec{Device: engine.MLX, Program: "/usr/bin/mlx", Args: []string{model}}, 1)
+		spec, err := backend.SandboxOf(backend.Confinement{}, backend.Options{Model: model}, backend.ChildSpec{Device: engine.MLX, Program: "/usr/bin/mlx", Args: []string{model}}, backend.Place{Port: 1})
 		if err != nil || spec.Network != want {
 			t.Errorf("%s: network %v, %v", model, spec.Network, err)
 		}
 	}
 	var log strings.Builder
 	c := backend.Confinement{Executable: "/nowhere/1bit", Log: slog.New(slog.NewTextHandler(&log, nil))}
-	if _, err := c.Launch(backend.Options{Model: "owner/name"}, backend.ChildSpec{Device: engine.MLX, Program: "/usr/bin/mlx"})(1, nil, nil); err == nil {
+	if _, err := c.Launch(backend.Options{Model: "owner/name"}, backend.ChildSpec{Device: engine.MLX, Program: "/usr/bin/mlx"})(backend.Place{Port: 1}, nil, nil); err == nil {
 		t.Error("a program that is not there was started")
 	}
 	if !strings.Contains(log.String(), "may use the network") {

@@ -39,6 +39,6 @@ func Far(r *Remote) *Remote {
 }
 
 // SandboxOf is what a confinement lets a child do.
-func SandboxOf(c Confinement, o Options, s ChildSpec, port int) (sandbox.Spec, error) {
-	return c.spec(o, s, port)
+func SandboxOf(c Confinement, o Options, s ChildSpec, at Place) (sandbox.Spec, error) {
+	return c.spec(o, s, at)
 }

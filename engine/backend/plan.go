@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"onebit/engine"
+	"onebit/engine/conduit"
 	"onebit/engine/recipe"
 )
 
@@ -73,6 +74,15 @@ func (s ChildSpec) Command(port int) Command {
 		}
 	}
 	return Command{Path: s.Program, Args: args, Env: s.Env}
+}
+
+// at returns the command line for a place. Our own program alone takes a conduit.
+func (s ChildSpec) at(p Place) Command {
+	c := s.Command(p.Port)
+	if i := slices.Index(c.Args, "--host"); p.End != nil && i >= 0 {
+		c.Args = slices.Replace(c.Args, i, i+4, "--conduit", strconv.Itoa(conduit.Descriptor)) // for --host ADDR --port N
+	}
+	return c
 }
 
 // Label names the child in logs: its device, and its role when that is not chat.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -14,6 +15,7 @@ type Command struct {
 	Path string
 	Args []string // without the program's name
 	Env  []string // NAME=value; a variable that the user has set wins
+	End  *os.File // of a conduit, to be inherited; nil for none
 }
 
 // Process is a running child.
@@ -27,8 +29,22 @@ type Process interface {
 // command is a process of the operating system.
 type command struct{ cmd *exec.Cmd }
 
-// Launch starts a process that serves on a loopback port. The calling thread must live as long as the process is wanted.
-type Launch func(port int, stdout, stderr io.Writer) (Process, error)
+// Place is where a process serves: on a loopback port, or at the end of a conduit.
+type Place struct {
+	Port int
+	End  *os.File // nil for a port; whoever has made it closes it
+}
+
+// String names the place, for logs.
+func (p Place) String() string {
+	if p.End != nil {
+		return "a conduit"
+	}
+	return "port " + strconv.Itoa(p.Port)
+}
+
+// Launch starts a process that serves at a place. The calling thread must live as long as the process is wanted.
+type Launch func(at Place, stdout, stderr io.Writer) (Process, error)
 
 // owner is a process that runs as a user who may be another than ours.
 type owner interface{ UID() int }
@@ -49,6 +65,9 @@ func launchAs(id *Identity, c Command, stdout, stderr io.Writer) (Process, error
 	cmd := exec.CommandContext(context.Background(), c.Path, c.Args...) // it is ended by Terminate and Kill
 	cmd.Env = environment(os.Environ(), c.Env)
 	cmd.Stdout, cmd.Stderr = stdout, stderr
+	if c.End != nil {
+		cmd.ExtraFiles = []*os.File{c.End} // becomes conduit.Descriptor
+	}
 	cmd.WaitDelay = 2 * time.Second // for writers that are no file, when a grandchild holds the pipe
 	cmd.SysProcAttr = attributes()
 	if err := id.apply(cmd.SysProcAttr); err != nil {

@@ -25,6 +25,7 @@ import (
 	"onebit/engine"
 	"onebit/engine/backend"
 	"onebit/engine/backendtest"
+	"onebit/engine/conduit"
 	"onebit/engine/gguf/synth"
 	"onebit/engine/runner"
 	"onebit/engine/sandbox"
@@ -72,7 +73,7 @@ func fatal(err error) {
 
 // builtIn is what 1bit does with the command line that CPU makes.
 func builtIn(args []string) error {
-	var model, alias, port string
+	var model, alias, port, end string
 	for i, name := range args[:len(args)-1] {
 		switch name {
 		case "-m":
@@ -81,9 +82,17 @@ func builtIn(args []string) error {
 			alias = args[i+1]
 		case "--port":
 			port = args[i+1]
+		case "--conduit":
+			end = args[i+1]
 		}
 	}
-	l, err := net.Listen("tcp4", "127.0.0.1:"+port)
+	var l net.Listener
+	var err error
+	if end != "" {
+		l, err = conduit.Listen(os.NewFile(conduit.Descriptor, end))
+	} else {
+		l, err = net.Listen("tcp4", "127.0.0.1:"+port)
+	}
 	if err != nil {
 		return err
 	}
@@ -207,12 +216,15 @@ func TestChildConforms(t *testing.T) {
 // TestBuiltInEngineConforms holds our own engine, in a process of its own and with a tiny model of random weights, to
 // what every backend promises.
 func TestBuiltInEngineConforms(t *testing.T) {
-	for _, confined := range []bool{false, true} {
-		t.Run(map[bool]string{false: "free", true: "in a sandbox"}[confined], func(t *testing.T) { builtInConforms(t, confined) })
+	for _, c := range []struct {
+		name             string
+		confined, handed bool
+	}{{"free", false, false}, {"in a sandbox", true, false}, {"without a network", true, true}} {
+		t.Run(c.name, func(t *testing.T) { builtInConforms(t, c.confined, c.handed) })
 	}
 }
 
-func builtInConforms(t *testing.T, confined bool) {
+func builtInConforms(t *testing.T, confined, handed bool) {
 	backendtest.Run(t, func(t *testing.T) backendtest.Subject {
 		file, err := synth.Bytes(synth.Tiny("llama", tensor.Q8_0))
 		if err != nil {
@@ -229,7 +241,7 @@ func builtInConforms(t *testing.T, confined bool) {
 			return cmd
 		}, os.Stderr)
 		if confined {
-			cfg.Launch = confine(t, path, command(0))
+			cfg.Launch, cfg.Conduit = confine(t, path, command(0)), handed
 		}
 		c, err := backend.NewChild(cfg)
 		if err != nil {

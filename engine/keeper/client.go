@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -26,8 +27,8 @@ const planLimit = time.Minute
 // Launch returns how the keeper starts a process of the plan that options make: the one of this number, in the order of
 // Plan.Children. Options whose place is not a Request are the keeper's own.
 func (c Client) Launch(o backend.Options, child int) backend.Launch {
-	return func(port int, stdout, stderr io.Writer) (backend.Process, error) {
-		p, err := c.start(requestOf(o, child, port), stdout, stderr)
+	return func(at backend.Place, stdout, stderr io.Writer) (backend.Process, error) {
+		p, err := c.start(requestOf(o, child, at.Port), &kept{end: at.End, stdout: stdout, stderr: stderr})
 		if err != nil {
 			return nil, fmt.Errorf("asking the keeper of engines at %s: %w", c.Socket, err)
 		}
@@ -59,14 +60,15 @@ func (c Client) Lists(ctx context.Context, d engine.Device) (string, error) {
 	return e.Stdout, nil
 }
 
-func (c Client) start(r Request, stdout, stderr io.Writer) (*kept, error) {
+// start asks for the process that p is to be.
+func (c Client) start(r Request, p *kept) (*kept, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), planLimit)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", c.Socket)
 	if err != nil {
 		return nil, err
 	}
-	p := &kept{conn: conn, in: bufio.NewReaderSize(conn, eventLimit), stdout: stdout, stderr: stderr}
+	p.conn, p.in = conn, bufio.NewReaderSize(conn, eventLimit)
 	if err := p.ask(r); err != nil {
 		conn.Close()
 		return nil, err
@@ -78,6 +80,7 @@ func (c Client) start(r Request, stdout, stderr io.Writer) (*kept, error) {
 type kept struct {
 	conn           net.Conn
 	in             *bufio.Reader
+	end            *os.File // of a conduit, to be handed over; nil for none
 	stdout, stderr io.Writer
 	pid, uid       int
 	closing        sync.Once
@@ -92,7 +95,7 @@ func (p *kept) ask(r Request) error {
 	if err := p.conn.SetDeadline(time.Now().Add(planLimit)); err != nil {
 		return err
 	}
-	_, unsent := p.conn.Write(append(b, '\n'))
+	unsent := send(p.conn, append(b, '\n'), p.end)
 	for {
 		e, err := p.next() // who refuses us before we have spoken says why
 		if err != nil {

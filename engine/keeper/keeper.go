@@ -6,7 +6,7 @@
 // A connection is a process: when it closes, the process and its group are killed. Client and keeper speak in lines of
 // JSON:
 //
-//	client  the Request
+//	client  the Request, and with it the end of a conduit when the process is to have one
 //	keeper  {"pid":…,"uid":…}, or {"error":…} and the end
 //	keeper  {"stdout":…}, {"stderr":…} as they come
 //	client  end                          the process is asked to end
@@ -35,6 +35,7 @@ import (
 
 	"onebit/engine"
 	"onebit/engine/backend"
+	"onebit/engine/conduit"
 )
 
 // Config describes a Keeper.
@@ -121,7 +122,9 @@ func (k *Keeper) client(ctx context.Context, conn *net.UnixConn) error {
 	if err := conn.SetReadDeadline(time.Now().Add(askLimit)); err != nil {
 		return err
 	}
-	in := bufio.NewReaderSize(conn, requestLimit)
+	came := &receiver{conn: conn}
+	defer came.close()
+	in := bufio.NewReaderSize(came, requestLimit)
 	line, err := in.ReadSlice('\n')
 	if err != nil {
 		return fmt.Errorf("waiting for the request: %w", err)
@@ -151,14 +154,24 @@ func (k *Keeper) client(ctx context.Context, conn *net.UnixConn) error {
 	if request.Child >= len(children) {
 		return fmt.Errorf("the plan has no process %d", request.Child)
 	}
-	return k.keep(ctx, conn, in, job{options, children[request.Child], request.Port})
+	j := job{options, children[request.Child], backend.Place{Port: request.Port}, came}
+	if j.at.Port == 0 {
+		if j.at.End = came.end; j.at.End == nil {
+			return errors.New("there is neither a port nor a conduit")
+		}
+		if err := conduit.Check(j.at.End); err != nil {
+			return err
+		}
+	}
+	return k.keep(ctx, conn, in, j)
 }
 
 // job is what a client wants.
 type job struct {
 	options backend.Options
 	child   backend.ChildSpec
-	port    int
+	at      backend.Place
+	came    *receiver
 }
 
 // keep runs a process until it ends, its client goes or ctx ends.
@@ -171,11 +184,12 @@ func (k *Keeper) keep(ctx context.Context, conn *net.UnixConn, in *bufio.Reader,
 	runtime.LockOSThread() // the kernel kills the process when the thread that started it ends
 	defer runtime.UnlockOSThread()
 	out := &teller{conn: conn}
-	process, err := confinement.Launch(j.options, j.child)(j.port, piece{out, false}, piece{out, true})
+	process, err := confinement.Launch(j.options, j.child)(j.at, piece{out, false}, piece{out, true})
+	j.came.close() // the process has its own, with which it goes
 	if err != nil {
 		return err
 	}
-	log := k.cfg.Log.With("pid", process.Pid(), "device", j.child.Label(), "port", j.port)
+	log := k.cfg.Log.With("pid", process.Pid(), "device", j.child.Label(), "at", j.at.String())
 	ended := make(chan error, 1)
 	go func() { ended <- process.Wait() }()
 	gone := make(chan struct{})

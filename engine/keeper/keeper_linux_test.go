@@ -24,6 +24,7 @@ import (
 	"onebit/engine"
 	"onebit/engine/backend"
 	"onebit/engine/backendtest"
+	"onebit/engine/conduit"
 	"onebit/engine/gguf/synth"
 	"onebit/engine/keeper"
 	"onebit/engine/runner"
@@ -58,7 +59,13 @@ func serve(args []string) error {
 	for i := 2; i < len(args)-1; i += 2 {
 		of[args[i]] = args[i+1]
 	}
-	l, err := net.Listen("tcp4", "127.0.0.1:"+of["--port"])
+	var l net.Listener
+	var err error
+	if of["--conduit"] != "" {
+		l, err = conduit.Listen(os.NewFile(conduit.Descriptor, "conduit"))
+	} else {
+		l, err = net.Listen("tcp4", "127.0.0.1:"+of["--port"])
+	}
 	if err != nil {
 		return err
 	}
@@ -180,7 +187,7 @@ func (s *safe) String() string {
 func child(t *testing.T, socket, model string, stderr io.Writer) *backend.Child {
 	t.Helper()
 	c, err := backend.NewChild(backend.ChildConfig{
-		Name: "cpu", Slots: 2, Log: slog.New(slog.NewTextHandler(stderr, nil)), Stderr: stderr,
+		Name: "cpu", Slots: 2, Conduit: true, Log: slog.New(slog.NewTextHandler(stderr, nil)), Stderr: stderr,
 		Launch: keeper.Client{Socket: socket}.Launch(backend.Options{Model: model, Alias: "tiny", Device: engine.CPU}, 0),
 		Limits: backend.Limits{Poll: 20 * time.Millisecond, PauseMin: 20 * time.Millisecond, PauseMax: 100 * time.Millisecond, Stop: 5 * time.Second},
 	})
@@ -241,7 +248,7 @@ func TestKeptChildHasAUserOfItsOwn(t *testing.T) {
 			t.Errorf("no %q in %s", want, out)
 		}
 	}
-	if _, err := (keeper.Client{Socket: socket}).Launch(backend.Options{Model: model, Device: engine.CPU}, 0)(18999, nil, nil); err == nil || !strings.Contains(err.Error(), "have a process") {
+	if _, err := (keeper.Client{Socket: socket}).Launch(backend.Options{Model: model, Device: engine.CPU}, 0)(backend.Place{Port: 18999}, nil, nil); err == nil || !strings.Contains(err.Error(), "have a process") {
 		t.Errorf("a third process: %v", err)
 	}
 }
@@ -278,10 +285,71 @@ func TestSweep(t *testing.T) {
 	}
 }
 
+// TestKeptChildHasNoSocketOfItsOwn: what it is reached through is the conduit, and that is all it has.
+func TestKeptChildHasNoSocketOfItsOwn(t *testing.T) {
+	c := child(t, start(t, os.Args[0], keeper.Users{}, os.Getuid()), tiny(t), &safe{})
+	pid := pidOf(t, c)
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listening := ""
+	for _, file := range []string{"tcp", "tcp6", "udp", "udp6"} {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", pid, file))
+		if err == nil {
+			listening += string(b)
+		}
+	}
+	sockets := 0
+	for _, fd := range fds {
+		to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, fd.Name()))
+		inode, ok := strings.CutPrefix(to, "socket:[")
+		if !ok {
+			continue
+		}
+		sockets++
+		if strings.Contains(listening, " "+strings.TrimSuffix(inode, "]")+" ") {
+			t.Errorf("%s is a socket of the network", to)
+		}
+	}
+	if sockets == 0 {
+		t.Error("it has no socket at all: this test looks at the wrong process")
+	}
+}
+
+// TestWrongThingsHandedOver: what comes with a request must be a conduit, and only our own program takes one.
+func TestWrongThingsHandedOver(t *testing.T) {
+	socket, model := start(t, os.Args[0], keeper.Users{}, os.Getuid()), tiny(t)
+	null, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	tcp, err := l.(*net.TCPListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	for name, end := range map[string]*os.File{"a file": null, "somebody's port": tcp} {
+		p, err := keeper.Client{Socket: socket}.Launch(backend.Options{Model: model, Device: engine.CPU}, 0)(backend.Place{End: end}, nil, nil)
+		if err == nil {
+			p.Kill()
+		}
+		if err == nil || !strings.Contains(err.Error(), "no conduit") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestKeeperRefuses(t *testing.T) {
 	model := tiny(t)
 	launch := func(socket string, o backend.Options, n, port int) error {
-		p, err := keeper.Client{Socket: socket}.Launch(o, n)(port, nil, nil)
+		p, err := keeper.Client{Socket: socket}.Launch(o, n)(backend.Place{Port: port}, nil, nil)
 		if err == nil {
 			p.Kill()
 		}
@@ -297,6 +365,7 @@ func TestKeeperRefuses(t *testing.T) {
 		{"a file that is no model", launch(mine, backend.Options{Model: "/etc/hostname"}, 0, 18999), "hostname"},
 		{"a folder of devices", launch(mine, backend.Options{Model: "/dev/zero", Device: engine.CPU}, 0, 18999), "/dev/zero"},
 		{"a relative path", launch(mine, backend.Options{Model: "m.gguf"}, 0, 18999), "no absolute path"},
+		{"neither port nor conduit", launch(mine, backend.Options{Model: model, Device: engine.CPU}, 0, 0), "neither a port nor a conduit"},
 		{"a process that the plan lacks", launch(mine, backend.Options{Model: model, Device: engine.CPU}, 5, 18999), "no process 5"},
 		{"nobody there", launch(filepath.Join(t.TempDir(), "s"), backend.Options{Model: model}, 0, 18999), "no such file"},
 	} {

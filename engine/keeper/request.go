@@ -46,7 +46,7 @@ type Request struct {
 	Ask bool `json:"ask,omitempty"`
 
 	Child int `json:"child"` // which process of the plan; 0 is the chat
-	Port  int `json:"port"`  // where on loopback it serves
+	Port  int `json:"port"`  // where on loopback it serves; 0: at the end of a conduit, which comes with the request
 }
 
 // requestOf asks for a process of the plan that options make.
@@ -130,11 +130,14 @@ func (r Request) check() error {
 	for name, n := range map[string][2]int{
 		"context": {r.Context, mostTokens}, "prefill_min_tokens": {r.PrefillMinTokens, mostTokens}, "parallel": {r.Parallel, mostOfOthers},
 		"draft_max": {r.DraftMax, mostOfOthers}, "moe_slots": {r.MoESlots, mostOfOthers}, "moe_prefetch": {r.MoEPrefetch, mostOfOthers},
-		"child": {r.Child, mostChildren}, "port": {r.Port - leastPort, 65535 - leastPort},
+		"child": {r.Child, mostChildren}, "port": {r.Port, 65535},
 	} {
 		if n[0] < 0 || n[0] > n[1] {
 			return fmt.Errorf("%s is out of range", name)
 		}
+	}
+	if r.Port != 0 && r.Port < leastPort {
+		return errors.New("port is out of range")
 	}
 	return r.checkWords()
 }

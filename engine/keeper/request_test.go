@@ -54,7 +54,6 @@ func TestParseRequestRefuses(t *testing.T) {
 		{"an environment", `{"model":"/m","port":8080,"env":["LD_PRELOAD=x"]}`, "unknown field"},
 		{"an option as a name", `{"model":"/m","port":8080,"alias":"--api-key"}`, "is none"},
 		{"a port of the system", `{"model":"/m","port":443}`, "port is out of range"},
-		{"no port", `{"model":"/m"}`, "port is out of range"},
 		{"a negative number", `{"model":"/m","port":8080,"context":-1}`, "context is out of range"},
 		{"a huge number", `{"model":"/m","port":8080,"parallel":1000000000}`, "parallel is out of range"},
 		{"a device that is none", `{"model":"/m","port":8080,"device":"toaster"}`, "no device"},

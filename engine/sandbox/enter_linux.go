@@ -49,7 +49,11 @@ func enter(s Spec, have Support) error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("giving up new privileges: %w", err)
 	}
-	if err := unix.CloseRange(3, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EINVAL) {
+	first := uint(firstOwn)
+	if s.Conduit {
+		first++
+	}
+	if err := unix.CloseRange(first, ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC); err != nil && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("closing descriptors: %w", err) // older kernels: Go has marked its own, and starts children with three
 	}
 	if have.Landlock > 0 {
@@ -76,6 +80,9 @@ func Shield() error {
 	}
 	return unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 }
+
+// firstOwn is the first descriptor behind the standard streams, where a conduit is.
+const firstOwn = 3
 
 // dropCapabilities gives up what a privileged parent has left to us.
 func dropCapabilities() error {

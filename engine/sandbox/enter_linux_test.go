@@ -141,6 +141,21 @@ var probes = map[string]func(argument string) error{
 		}
 		return unix.EACCES // there is none
 	},
+	"pair": func(string) error {
+		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+		if err == nil {
+			unix.Close(fds[0])
+			unix.Close(fds[1])
+		}
+		return err
+	},
+	"accept": func(string) error {
+		_, _, err := unix.Accept(0) // which is no socket
+		if errors.Is(err, unix.ENOTSOCK) {
+			return nil
+		}
+		return err
+	},
 	"variable": func(name string) error {
 		if _, ok := os.LookupEnv(name); !ok {
 			return unix.EACCES
@@ -320,6 +335,23 @@ func TestChildMayNot(t *testing.T) {
 		t.Run(strings.TrimSpace(name+" "+c[len(c)-1]), func(t *testing.T) {
 			expect(t, inside(t, w.spec(), "", c[0]), name, false)
 		})
+	}
+}
+
+// TestChildWithAConduit has the descriptor that it was given, no other, and no way to make a socket.
+func TestChildWithAConduit(t *testing.T) {
+	full(t)
+	w := newWorld(t)
+	spec := w.spec()
+	if got := inside(t, spec, "", "pair", "accept", "descriptor="+self(t)); got["pair"] != "works" || got["accept"] != "works" || got["descriptor"] != "refused" {
+		t.Errorf("without one: %v", got)
+	}
+	spec.Port, spec.Conduit = 0, true
+	got := inside(t, spec, "", "descriptor="+self(t), "tcp", "unix", "pair", "accept", "bind="+strconv.Itoa(w.own), "connect="+strconv.Itoa(w.open), "read="+w.secret)
+	for name, outcome := range got {
+		if outcome != map[bool]string{true: "works", false: "refused"}[name == "descriptor"] {
+			t.Errorf("%s %s", name, outcome)
+		}
 	}
 }
 

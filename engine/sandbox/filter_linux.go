@@ -27,6 +27,9 @@ var refused = []string{
 	"vhangup", "uselib", "_sysctl", "nfsservctl",
 }
 
+// sockets are the system calls that make sockets and connections. What is handed over needs none of them.
+var sockets = []string{"socket", "socketpair", "bind", "listen", "accept", "accept4", "connect"}
+
 // flags and values that filters compare with.
 const (
 	newNamespaces  = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
@@ -87,7 +90,10 @@ func program(s Spec, info *arch.Info) ([]bpf.RawInstruction, error) {
 	if s.Alone {
 		whole = append(whole, "fork", "vfork", "tkill")
 	}
-	if !s.Network {
+	switch {
+	case s.Conduit:
+		whole = append(whole, sockets...)
+	case !s.Network:
 		whole = append(whole, "connect")
 		conditions = append(conditions, network()...)
 	}

@@ -6,13 +6,13 @@
 //
 //	files                 Landlock: what Spec names, and what every program needs to run
 //	other processes       Landlock: no signal to them, no look into their memory
-//	TCP                   Landlock: one port may be bound; the system call filter refuses every connect
-//	other sockets         the system call filter
+//	TCP                   Landlock: one port may be bound, or none; the system call filter refuses every connect
+//	other sockets         the system call filter; whoever has a conduit makes none at all
 //	system calls          the filter refuses what no model server needs: ptrace, mount, bpf, keyctl, modules, namespaces,
 //	                      io_uring, and for programs that start no others every new process
 //	privileges            no_new_privs, no capabilities
 //	environment           what Spec has and nothing else
-//	descriptors           all but the standard streams are closed
+//	descriptors           all but the standard streams and the conduit are closed
 //	core dumps            none
 //
 // A kernel without Landlock or without filters gets what it can do; Supported says what is missing, so that it can be
@@ -44,6 +44,7 @@ type Spec struct {
 	Fresh   bool     `json:"fresh,omitempty"`   // what an earlier one left in Scratch is removed
 
 	Port    int    `json:"port,omitempty"`    // the one TCP port that may be listened on; 0 for none
+	Conduit bool   `json:"conduit,omitempty"` // it inherits descriptor 3, whence its connections come, and makes no socket at all
 	Network bool   `json:"network,omitempty"` // nothing is kept from the network
 	Alone   bool   `json:"alone,omitempty"`   // the program starts no others
 	Locked  bool   `json:"locked,omitempty"`  // it may lock memory without a limit
@@ -113,6 +114,9 @@ func Parse(text string) (Spec, error) {
 	}
 	if s.Port < 0 || s.Port > 65535 {
 		return Spec{}, fmt.Errorf("the port %d of a sandbox is none", s.Port)
+	}
+	if s.Conduit && (s.Port != 0 || s.Network) {
+		return Spec{}, errors.New("a sandbox with a conduit has no network beside it")
 	}
 	return s, nil
 }

@@ -35,6 +35,8 @@ func TestParseRefuses(t *testing.T) {
 		{"an unknown member", `{"program":"/bin/sh","unconfined":true}`, "unknown field"},
 		{"a relative path", `{"program":"/bin/sh","read":["../.."]}`, "not absolute"},
 		{"a port that is none", `{"program":"/bin/sh","port":65536}`, "port 65536"},
+		{"a port beside a conduit", `{"program":"/bin/sh","port":8080,"conduit":true}`, "no network beside it"},
+		{"the network beside a conduit", `{"program":"/bin/sh","network":true,"conduit":true}`, "no network beside it"},
 		{"everything as a scratch folder", `{"program":"/bin/sh","scratch":"/tmp/.."}`, "is not one"},
 		{"two", `{"program":"/bin/sh"} {}`, "more than one"},
 		{"no JSON", `program`, "reading a sandbox"},

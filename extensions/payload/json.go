@@ -73,7 +73,11 @@ func (r *reader) take(c byte) {
 	if r.err != nil {
 		return
 	}
-	if r.next() != c || r.p == len(r.b) {
+	if r.next(); r.p == len(r.b) {
+		r.fail(badJSON, "the text ends too early")
+		return
+	}
+	if r.b[r.p] != c {
 		r.fail(badJSON, "byte %d is not %q", r.p, c)
 		return
 	}
@@ -129,6 +133,7 @@ func (r *reader) object(member func(name string)) {
 	var many map[string]bool
 	at := len(r.path)
 	for n := 0; r.err == nil && r.next() != '}'; n++ {
+		r.path = r.path[:at]
 		if n > 0 {
 			r.take(',')
 		}
@@ -179,6 +184,7 @@ func (r *reader) array(item func(i int)) {
 	r.take('[')
 	at := len(r.path)
 	for n := 0; r.err == nil && r.next() != ']'; n++ {
+		r.path = r.path[:at]
 		if n > 0 {
 			r.take(',')
 		}

@@ -192,7 +192,7 @@ func members[V any](w *writer, key string, m map[string]V, room int, value func(
 		value(m[name])
 		if len(w.b)+1-start > room {
 			w.b = w.b[:at]
-			break
+			continue
 		}
 		n++
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -54,8 +55,7 @@ func (m *Module) Instance(ctx context.Context, s Setup) (*Instance, error) {
 	}
 	i := &Instance{m: m, setup: s}
 	if err := i.build(ctx); err != nil {
-		i.free(ctx)
-		return nil, err
+		return nil, errors.Join(err, i.free(ctx))
 	}
 	return i, nil
 }
@@ -71,9 +71,7 @@ func (i *Instance) Clone(ctx context.Context) (*Instance, error) {
 		c.image.take()
 	}
 	if err := c.rebuild(ctx); err != nil {
-		c.closed = true
-		c.free(ctx)
-		return nil, err
+		return nil, errors.Join(err, c.free(ctx))
 	}
 	return c, nil
 }
@@ -320,6 +318,9 @@ func (i *Instance) Call(ctx context.Context, c Call) (Result, error) {
 		}
 	}
 	s := i.scope(ctx, &c, false)
+	if ctx.Err() != nil || !time.Now().Before(s.deadline) {
+		return Result{}, &CallError{Cause: CauseTimeout, Detail: "the deadline passed before the call"}
+	}
 	answer, err := i.ask(s, c.Function, c.Request)
 	r := i.result(s)
 	r.Answer = answer

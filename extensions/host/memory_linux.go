@@ -26,26 +26,26 @@ func unreserve(b []byte) {
 	}
 }
 
-// content is a sealed file in memory. A guest's pages show it until the guest writes to them; forgetting what was written
-// is one system call.
-type content struct{ fd int }
+// shared is a sealed file in memory. The pages of a guest show it until the guest writes to them; to forget what was
+// written is one system call.
+type shared struct{ fd int }
 
-func (c *content) fill(b []byte) error {
-	fd, err := unix.MemfdCreate("laya", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+func share(b []byte) (*shared, error) {
+	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return fmt.Errorf("making a snapshot: %w", err)
+		return nil, err
 	}
-	c.fd = fd
-	if err := c.write(b); err != nil {
-		unix.Close(fd)
-		return fmt.Errorf("making a snapshot: %w", err)
+	s := &shared{fd}
+	if err := s.fill(b); err != nil {
+		s.close()
+		return nil, err
 	}
-	return nil
+	return s, nil
 }
 
-// write leaves out pages of zeros: the file reads as zeros there.
-func (c *content) write(b []byte) error {
-	if err := unix.Ftruncate(c.fd, int64(len(b))); err != nil {
+// fill leaves out blocks of zeros: the file reads as zeros there.
+func (s *shared) fill(b []byte) error {
+	if err := unix.Ftruncate(s.fd, int64(len(b))); err != nil {
 		return err
 	}
 	var zeros [4096]byte
@@ -54,35 +54,31 @@ func (c *content) write(b []byte) error {
 		if bytes.Equal(page, zeros[:]) {
 			continue
 		}
-		if n, err := unix.Pwrite(c.fd, page, int64(at)); err != nil || n != len(page) {
+		if n, err := unix.Pwrite(s.fd, page, int64(at)); err != nil || n != len(page) {
 			return fmt.Errorf("writing %d of %d bytes: %w", n, len(page), err)
 		}
 	}
-	_, err := unix.FcntlInt(uintptr(c.fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	_, err := unix.FcntlInt(uintptr(s.fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE|unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
 	return err
 }
 
-// attach shows the content at the start of a guest's memory.
-func (i *image) attach(b []byte) error {
-	if i.size == 0 {
-		return nil
-	}
-	_, err := unix.MmapPtr(i.fd, 0, unsafe.Pointer(&b[0]), uintptr(i.size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED)
-	if err != nil {
-		return fmt.Errorf("mapping a snapshot: %w", err)
-	}
-	return nil
-}
-
-// restore forgets what a guest wrote to b: pages of the content show it again, others are zeros.
-func (i *image) restore(b []byte) error {
+// attach shows the file in place of b.
+func (s *shared) attach(b []byte) error {
 	if len(b) == 0 {
 		return nil
 	}
-	if err := unix.Madvise(b, unix.MADV_DONTNEED); err != nil {
-		return fmt.Errorf("resetting a guest's memory: %w", err)
-	}
-	return nil
+	_, err := unix.MmapPtr(s.fd, 0, unsafe.Pointer(&b[0]), uintptr(len(b)), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_FIXED)
+	return err
 }
 
-func (c *content) close() { unix.Close(c.fd) }
+// forget drops what was written to b: attached pages show the file again, others are zeros.
+func (s *shared) forget(b []byte) error {
+	if len(b) == 0 {
+		return nil
+	}
+	return unix.Madvise(b, unix.MADV_DONTNEED)
+}
+
+func (s *shared) close() {
+	unix.Close(s.fd) //nolint:errcheck // nothing was written that a close could lose
+}

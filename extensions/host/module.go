@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,6 +31,7 @@ type Module struct {
 	globals  []string // names of the guest's mutable globals
 	max      uint64   // bytes that its memory can have
 	volatile bool     // it can change state that a host cannot restore: tables, dropped segments
+	copies   bool     // it does not share snapshots; for tests of what other systems do
 	caps     map[abi.Capability]bool
 }
 
@@ -52,10 +54,7 @@ func Compile(ctx context.Context, c Config) (*Module, error) {
 		return nil, fmt.Errorf("compiling: %w", err)
 	}
 	if err := m.compile(ctx); err != nil {
-		if m.runtime != nil {
-			m.Close(ctx)
-		}
-		return nil, fmt.Errorf("compiling: %w", err)
+		return nil, fmt.Errorf("compiling: %w", errors.Join(err, m.Close(ctx)))
 	}
 	return m, nil
 }
@@ -204,7 +203,10 @@ func (m *Module) Exports(name string) bool {
 
 // Close frees the module and every instance of it. No call may be running.
 func (m *Module) Close(ctx context.Context) error {
-	err := m.runtime.Close(ctx)
+	var err error
+	if m.runtime != nil {
+		err = m.runtime.Close(ctx)
+	}
 	if m.cache != nil {
 		if e := m.cache.Close(ctx); err == nil {
 			err = e

@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 
 	"onebit/extensions/wasm"
@@ -38,25 +39,52 @@ func (m *memory) Free() {
 	m.b, m.size = nil, 0
 }
 
-// image is the content of a memory at the snapshot, shared by the instances that start from it.
+// image is the content of a memory at the snapshot: shared by the instances that start from it where the system can do
+// that, copied otherwise.
 type image struct {
-	content
-	size uint64
-	refs atomic.Int32
+	size   uint64
+	shared *shared
+	copied []byte
+	refs   atomic.Int32
 }
 
-func newImage(b []byte) (*image, error) {
+func newImage(b []byte, copied bool) *image {
 	i := &image{size: uint64(len(b))}
 	i.refs.Store(1)
-	return i, i.fill(b)
+	if !copied {
+		if s, err := share(b); err == nil {
+			i.shared = s
+			return i
+		}
+	}
+	i.copied = slices.Clone(b)
+	return i
 }
 
 func (i *image) take() { i.refs.Add(1) }
 
 func (i *image) release() {
-	if i.refs.Add(-1) == 0 {
-		i.close()
+	if i.refs.Add(-1) == 0 && i.shared != nil {
+		i.shared.close()
 	}
+}
+
+// attach makes the image the beginning of a memory that is new, or that it was taken from.
+func (i *image) attach(b []byte) error {
+	if i.shared != nil {
+		return i.shared.attach(b[:i.size])
+	}
+	copy(b, i.copied)
+	return nil
+}
+
+// restore makes b, which begins with the image, what it was: the rest is zeros.
+func (i *image) restore(b []byte) error {
+	if i.shared != nil {
+		return i.shared.forget(b)
+	}
+	clear(b[copy(b, i.copied):])
+	return nil
 }
 
 // snapshot keeps the state that calls start from. A guest that can change what is not in it gets none.
@@ -68,12 +96,8 @@ func (i *Instance) snapshot() error {
 	for _, g := range i.globals {
 		i.saved = append(i.saved, g.Get())
 	}
-	image, err := newImage(i.memory.b[:i.memory.size])
-	if err == nil {
-		i.image = image
-		err = image.attach(i.memory.b)
-	}
-	if err != nil {
+	i.image = newImage(i.memory.b[:i.memory.size], i.m.copies)
+	if err := i.image.attach(i.memory.b); err != nil {
 		return &SetupError{Step: "snapshot", Err: &CallError{Cause: CauseHost, Detail: err.Error()}}
 	}
 	return nil

@@ -132,7 +132,7 @@ func (r *reader) match(s *schema) {
 	}
 	r.next()
 	from := r.p
-	kind := ""
+	var kind string
 	switch {
 	case r.is('{'):
 		kind = "object"

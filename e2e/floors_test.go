@@ -66,6 +66,7 @@ var floors = map[string]int{
 
 	"extensions/abi":           0,
 	"extensions/wasm":          0,
+	"extensions/conversation":  0,
 	"extensions/module":        1,
 	"extensions/wasm/wasmtest": 1,
 	"extensions/payload":       1,

@@ -10,6 +10,8 @@ require golang.org/x/text v0.44.0
 
 require github.com/ardanlabs/jinja v1.8.0
 
+require aead.dev/minisign v0.3.0
+
 require (
 	github.com/aws/aws-sdk-go-v2 v1.39.1 // indirect
 	github.com/aws/aws-sdk-go-v2/config v1.31.10 // indirect

@@ -72,6 +72,7 @@ var floors = map[string]int{
 	"extensions/payload":       1,
 	"extensions/meter":         2,
 	"extensions/host":          3,
+	"extensions":               5,
 }
 
 // arrows lists which top-level folder may import which others.
@@ -92,6 +93,7 @@ var doors = map[string][]string{
 	"github.com/libdns":                {"appliance/edge"},
 	"github.com/miekg/dns":             {"appliance/edge"},
 	"github.com/go-webauthn/webauthn":  {"appliance/auth"},
+	"aead.dev/minisign":                {"extensions"},
 	"github.com/landlock-lsm":          {"engine/sandbox"},
 	"github.com/elastic":               {"engine/sandbox"},
 	"github.com/ardanlabs/jinja":       {"engine/chat"},

@@ -100,6 +100,9 @@ var doors = map[string][]string{
 	"github.com/prometheus":            {"appliance/telemetry"},
 	"go.opentelemetry.io":              {"appliance/telemetry"},
 	"google.golang.org/protobuf":       {"appliance/telemetry"},
+	"github.com/klippa-app":            {"store/documents/extract"},
+	"github.com/xuri":                  {"store/documents/extract"},
+	"github.com/yuin":                  {"store/documents/extract"},
 }
 
 // source is one parsed Go file.

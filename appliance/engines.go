@@ -122,6 +122,7 @@ func (p program) keep(ctx context.Context, o enginesOptions) error {
 		return err
 	}
 	log := p.log(slog.LevelInfo)
+	noNewCode(log)
 	machine.Installed = programsIn(systemPrograms)
 	c := backend.Confinement{Executable: machine.Executable, Environ: os.Environ(), Fresh: o.users.Count > 0, Log: log}
 	machine.Ask = c.Ask
@@ -154,6 +155,15 @@ func (p program) keep(ctx context.Context, o enginesOptions) error {
 	}
 	log.Info("model servers can be asked for", "socket", o.socket, "client", o.client, "users", o.users.Count, "kernel", sandbox.Supported().String())
 	return k.Serve(ctx, l)
+}
+
+// noNewCode keeps this process, and none that it starts, from running what it has written to memory.
+func noNewCode(log *slog.Logger) {
+	if err := sandbox.NoNewCode(); err != nil {
+		log.Info("this process may make code of data: the system cannot keep it alone from that", "why", err)
+		return
+	}
+	log.Info("this process makes no code of data from here on")
 }
 
 // sandboxExec is what model servers begin as.

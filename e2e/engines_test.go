@@ -306,6 +306,9 @@ func TestBoxConfinesItsServers(t *testing.T) {
 	if status, text := b.do(key, "POST", "/v1/chat/completions", "{"+parisQuestion+"}"); status != 200 {
 		t.Fatalf("%d %s\n%s", status, text, b.log)
 	}
+	if log := b.log.String(); !strings.Contains(log, "makes no code of data from here on") && !strings.Contains(log, "the system cannot keep it alone from that\" why=\"invalid argument") {
+		t.Errorf("the box is not kept from making code\n%s", log)
+	}
 	servers := childrenOf(t, b.cmd.Process.Pid)
 	if len(servers) != 1 {
 		t.Fatalf("%d servers", len(servers))

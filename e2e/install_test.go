@@ -68,6 +68,24 @@ func TestUnitsAreTight(t *testing.T) {
 	}
 }
 
+// TestUnitsLetWorkersCompile: where children compile, systemd does not forbid it, and they may confine themselves.
+func TestUnitsLetWorkersCompile(t *testing.T) {
+	for unit, lines := range map[string][]string{
+		"1bit": {
+			"MemoryDenyWriteExecute=no", "OOMPolicy=continue", "CPUWeight=200",
+			"SystemCallFilter=landlock_create_ruleset landlock_add_rule landlock_restrict_self seccomp",
+		},
+		"1bit-engines": {"MemoryDenyWriteExecute=no", "OOMPolicy=continue", "MemoryMax=95%", "TasksMax=32768", "CPUWeight=50"},
+	} {
+		text := "\n" + file(t, "../appliance/systemd/"+unit+".service")
+		for _, line := range lines {
+			if !strings.Contains(text, "\n"+line+"\n") {
+				t.Errorf("%s.service has no %s", unit, line)
+			}
+		}
+	}
+}
+
 // files lists the files below a folder.
 func files(t *testing.T, dir string) (all []string) {
 	t.Helper()

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -288,8 +289,11 @@ func (c *Child) owns(p Process, at Place) bool {
 
 // ending puts the end of a process into words.
 func ending(err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		return errors.New("it exited with status 0")
+	case strings.HasSuffix(err.Error(), "signal: killed"): // not by us, or nobody would ask; a keeper says it in words
+		return fmt.Errorf("it ended: %w, as the kernel does when memory runs out", err)
 	}
 	return fmt.Errorf("it ended: %w", err)
 }

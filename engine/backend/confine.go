@@ -101,7 +101,10 @@ func (c Confinement) spec(o Options, s ChildSpec, at Place) (sandbox.Spec, error
 	spec := sandbox.Spec{
 		Program: program, Args: s.at(at).Args, Env: env, Port: at.Port, Conduit: at.End != nil, Parent: os.Getpid(), Fresh: c.Fresh,
 		Alone: s.Builtin, Locked: s.Device == engine.NPU, Network: s.Device == engine.MLX && o.Model != "" && !there(o.Model),
-		Devices: nodes(s.Device), Read: c.read(o, s, env),
+		Devices: nodes(s.Device), Read: c.read(o, s, env), Memory: memory(o, s, os.ReadFile),
+	}
+	if c.As != nil {
+		spec.Tasks = mostTasks // where the user is ours the limit would count all that we run
 	}
 	if slices.Contains(spec.Devices, computeNode) {
 		spec.Write = append(spec.Write, "/dev/shm") // the HSA runtime's processes meet there
@@ -121,10 +124,8 @@ func there(path string) bool {
 // read lists what a child reads beside the system's own: the model's files, and what lies around its program.
 func (c Confinement) read(o Options, s ChildSpec, env []string) []string {
 	var all []string
-	for _, file := range []string{o.Model, o.MTP, o.DFlash, o.Mmproj, o.LongModel, o.Embed, o.Rerank} {
-		if file != "" && slices.Contains(s.Args, file) {
-			all = append(all, shards(file)...)
-		}
+	for _, file := range models(o, s) {
+		all = append(all, shards(file)...)
 	}
 	for _, kv := range env {
 		name, value, _ := strings.Cut(kv, "=")

@@ -42,3 +42,8 @@ func Far(r *Remote) *Remote {
 func SandboxOf(c Confinement, o Options, s ChildSpec, at Place) (sandbox.Spec, error) {
 	return c.spec(o, s, at)
 }
+
+// MemoryOf is memory.
+func MemoryOf(o Options, s ChildSpec, read func(name string) ([]byte, error)) uint64 {
+	return memory(o, s, read)
+}

@@ -27,6 +27,7 @@ import (
 	"onebit/engine/backendtest"
 	"onebit/engine/conduit"
 	"onebit/engine/gguf/synth"
+	"onebit/engine/plan"
 	"onebit/engine/runner"
 	"onebit/engine/sandbox"
 	"onebit/engine/tensor"
@@ -58,6 +59,8 @@ func TestMain(m *testing.M) {
 		fatal(cmd.Run())
 	case "parent":
 		fatal(parent())
+	case "glutton":
+		fatal(glutton(os.Args[len(os.Args)-1]))
 	case "broken":
 		os.Exit(7)
 	case "engine":
@@ -109,6 +112,26 @@ func standin(port string) error {
 		return err
 	}
 	return http.Serve(l, &backendtest.Standin{Model: "m", Exit: os.Exit})
+}
+
+// glutton is a standin that reserves memory without end when it is asked to.
+func glutton(port string) error {
+	l, err := net.Listen("tcp4", "127.0.0.1:"+port)
+	if err != nil {
+		return err
+	}
+	model := &backendtest.Standin{Model: "m", Exit: os.Exit}
+	return http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/eat" {
+			model.ServeHTTP(w, r)
+			return
+		}
+		var all [][]byte
+		for range 256 { // 64 GiB that nobody touches
+			all = append(all, make([]byte, 256<<20))
+		}
+		fmt.Fprint(w, len(all))
+	}))
 }
 
 // own returns the command that runs this binary in another role.
@@ -307,6 +330,54 @@ func TestChildComesBack(t *testing.T) {
 	}
 }
 
+// TestChildThatEats ends when it wants more memory than its model could need, which is told; the others live, and it
+// comes back.
+func TestChildThatEats(t *testing.T) {
+	if _, err := plan.ReadMemory(os.ReadFile); err != nil {
+		t.Fatal(err)
+	}
+	log, errs := &safe{}, &safe{}
+	begin := func() *backend.Child {
+		cfg := childConfig(nil, nil)
+		cfg.Log, cfg.Stderr = slog.New(slog.NewTextHandler(log, nil)), errs
+		confinement := backend.Confinement{Executable: os.Args[0], Environ: os.Environ(), Log: cfg.Log}
+		cfg.Launch = confinement.Launch(backend.Options{}, backend.ChildSpec{
+			Device: engine.CPU, Program: os.Args[0], Args: []string{backend.PortMark}, Env: []string{role + "=glutton"},
+		})
+		c, err := backend.NewChild(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keep(t, c)
+		return c
+	}
+	greedy, modest := begin(), begin()
+	before, other := pid(t, greedy), pid(t, modest)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "/eat", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res, err := greedy.Relay(req); err == nil {
+		b, _ := io.ReadAll(res.Body)
+		t.Fatalf("it got %s pieces of 256 MiB", b)
+	}
+	if err := greedy.Ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if after := pid(t, greedy); after == before {
+		t.Error("it lives")
+	}
+	if pid(t, modest) != other {
+		t.Error("another child is gone too")
+	}
+	if text := log.String(); !strings.Contains(text, "backend ended") || !strings.Contains(text, "exit status 2") {
+		t.Errorf("the log says %s", text)
+	}
+	if text := errs.String(); !strings.Contains(text, "out of memory") {
+		t.Errorf("the child says %s", text)
+	}
+}
+
 func TestChildThatCannotStart(t *testing.T) {
 	c, err := newChild("broken", nil)
 	if err != nil {
@@ -378,4 +449,22 @@ func TestChildDiesWithItsParent(t *testing.T) {
 	}
 	ends(t, r) // the child holds the pipe too
 	cmd.Wait()
+}
+
+// safe is a buffer that processes write to.
+type safe struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (s *safe) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(b)
+}
+
+func (s *safe) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
 }

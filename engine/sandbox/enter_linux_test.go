@@ -38,6 +38,17 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(126)
 	}
+	if len(os.Args) == 2 && os.Args[1] == "hardened" { // itself, and then a child of it
+		fmt.Println("before", word(makeCode("")))
+		fmt.Println("set", word(sandbox.NoNewCode()))
+		fmt.Println("itself", word(makeCode("")))
+		cmd := exec.Command(os.Args[0], "probe", "code")
+		cmd.Stdout = os.Stdout
+		if err := cmd.Run(); err != nil {
+			fmt.Println("child", err)
+		}
+		os.Exit(0)
+	}
 	if len(os.Args) > 1 && os.Args[1] == "probe" {
 		for _, what := range os.Args[2:] {
 			name, argument, _ := strings.Cut(what, "=")
@@ -86,6 +97,16 @@ func call(nr uintptr, a, b, c uintptr) func(string) error {
 		}
 		return nil
 	}
+}
+
+// makeCode does what a compiler does: it writes into memory, and makes that executable.
+func makeCode(string) error {
+	b, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return err
+	}
+	b[0] = 0xc3
+	return errors.Join(unix.Mprotect(b, unix.PROT_READ|unix.PROT_EXEC), unix.Munmap(b))
 }
 
 // probes are what a child may try.
@@ -141,6 +162,43 @@ var probes = map[string]func(argument string) error{
 		}
 		return unix.EACCES // there is none
 	},
+	"reserve": func(mib string) error { // in pieces, as a program that eats does
+		for range number(mib) / 16 {
+			if _, err := unix.Mmap(-1, 0, 16<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS); err != nil {
+				if errors.Is(err, unix.ENOMEM) {
+					err = unix.EPERM // it is refused
+				}
+				return err
+			}
+		}
+		return nil
+	},
+	"space": func(mib string) error { // addresses without memory, as drivers reserve them
+		_, err := unix.Mmap(-1, 0, number(mib)<<20, unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+		return err
+	},
+	"file": func(path string) error { // a mapping of a file, as models are read
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		_, err = unix.Mmap(int(f.Fd()), 0, 1<<30, unix.PROT_READ, unix.MAP_PRIVATE)
+		return err
+	},
+	"limits": func(text string) error {
+		for name, what := range map[string]int{"nofile": unix.RLIMIT_NOFILE, "nproc": unix.RLIMIT_NPROC, "data": unix.RLIMIT_DATA, "core": unix.RLIMIT_CORE} {
+			var l unix.Rlimit
+			if err := unix.Getrlimit(what, &l); err != nil {
+				return err
+			}
+			if want, ok := strings.CutPrefix(text, name+":"); ok && (strconv.FormatUint(l.Max, 10) != want || l.Cur != l.Max) {
+				return fmt.Errorf("%d-%d", l.Cur, l.Max)
+			}
+		}
+		return nil
+	},
+	"code": makeCode,
 	"pair": func(string) error {
 		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 		if err == nil {
@@ -355,6 +413,31 @@ func TestChildWithAConduit(t *testing.T) {
 	}
 }
 
+// TestChildThatEats gets no more memory than it may have; what drivers and models take of addresses does not count.
+func TestChildThatEats(t *testing.T) {
+	w := newWorld(t)
+	if err := os.Truncate(w.model, 1<<30); err != nil { // it takes no room
+		t.Fatal(err)
+	}
+	spec := w.spec()
+	got := inside(t, spec, "", "reserve=2048")
+	expect(t, got, "reserve", true)
+	spec.Memory, spec.Tasks = 1<<30, 500
+	got = inside(t, spec, "", "space=65536", "file="+w.model, "reserve=2048")
+	expect(t, got, "space", true)
+	expect(t, got, "file", true)
+	expect(t, got, "reserve", false)
+	var own unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
+		t.Fatal(err)
+	}
+	for _, limit := range []string{fmt.Sprintf("nofile:%d", min(own.Max, 65536)), "nproc:500", "data:1073741824", "core:0"} {
+		if got := inside(t, spec, "", "limits="+limit); got["limits"] != "works" {
+			t.Errorf("the limit is %s, want %s", got["limits"], limit)
+		}
+	}
+}
+
 // TestChildThatStartsOthers may do that, and those are in the same sandbox.
 func TestChildThatStartsOthers(t *testing.T) {
 	full(t)
@@ -392,6 +475,25 @@ func TestLesserKernels(t *testing.T) {
 		expect(t, got, "udp", true) // which Missing tells
 		expect(t, got, "variable", false)
 	})
+}
+
+// TestNoNewCode: the process that asks for it makes no code any more, and what it starts does.
+func TestNoNewCode(t *testing.T) {
+	out, err := exec.Command(self(t), "hardened").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(string(out), "set "+unix.EINVAL.Error()) {
+		t.Skip("this kernel is older than 6.6 and cannot do it")
+	}
+	if got := string(out); got != "before works\nset works\nitself refused\ncode works\n" {
+		t.Errorf("it says\n%s", got)
+	}
+}
+
+// TestChildMayMakeCode: a driver compiles in a sandbox.
+func TestChildMayMakeCode(t *testing.T) {
+	expect(t, inside(t, newWorld(t).spec(), "", "code"), "code", true)
 }
 
 func TestFreshScratch(t *testing.T) {

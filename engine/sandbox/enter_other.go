@@ -14,3 +14,6 @@ func sweepUser(int) error { return errors.ErrUnsupported }
 
 // Shield keeps other processes of our user from reading ours. This system has other ways.
 func Shield() error { return nil }
+
+// NoNewCode is for Linux alone.
+func NoNewCode() error { return errors.ErrUnsupported }

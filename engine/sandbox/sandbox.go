@@ -14,6 +14,7 @@
 //	environment           what Spec has and nothing else
 //	descriptors           all but the standard streams and the conduit are closed
 //	core dumps            none
+//	memory, tasks         limits of the kernel for one process; the kernel ends it before others when memory runs out
 //
 // A kernel without Landlock or without filters gets what it can do; Supported says what is missing, so that it can be
 // told. What the kernel has and refuses is an error: the program does not start.
@@ -48,7 +49,8 @@ type Spec struct {
 	Network bool   `json:"network,omitempty"` // nothing is kept from the network
 	Alone   bool   `json:"alone,omitempty"`   // the program starts no others
 	Locked  bool   `json:"locked,omitempty"`  // it may lock memory without a limit
-	Memory  uint64 `json:"memory,omitempty"`  // bytes of private memory; 0 sets no limit
+	Memory  uint64 `json:"memory,omitempty"`  // bytes of private memory that it may reserve; 0 sets no limit
+	Tasks   uint64 `json:"tasks,omitempty"`   // processes and threads of its user; 0 sets no limit
 
 	Parent int `json:"parent"` // who starts it; the program ends with that process's thread
 }

@@ -95,6 +95,14 @@ func code(a []uint64, c abi.Code) { a[0] = uint64(int64(c)) }
 
 func answer(a []uint64, n int) { a[0] = uint64(n) }
 
+// maxText bounds what a guest may send to a model or a tokenizer, in bytes.
+const maxText = 1 << 20
+
+// bounded is the context of a service that works within the guest's own time.
+func (s *scope) bounded() (context.Context, context.CancelFunc) {
+	return context.WithDeadline(s.Context, s.deadline)
+}
+
 func logLine(s *scope, m api.Module, a []uint64) {
 	if b, ok := view(m, a[1], a[2]); ok {
 		s.charge(m, min(len(b), abi.MaxLog))
@@ -126,7 +134,7 @@ func nowMS(s *scope, _ api.Module, a []uint64) {
 
 func tokens(s *scope, m api.Module, a []uint64) {
 	t, ok := text(m, a[0], a[1])
-	if !ok {
+	if !ok || len(t) > maxText {
 		code(a, abi.Invalid)
 		return
 	}
@@ -135,7 +143,9 @@ func tokens(s *scope, m api.Module, a []uint64) {
 		code(a, abi.Unavailable)
 		return
 	}
-	n, err := s.call.Services.Tokens(s.Context, t)
+	ctx, cancel := s.bounded()
+	defer cancel()
+	n, err := s.call.Services.Tokens(ctx, t)
 	if err != nil || n < 0 || n > math.MaxInt32 {
 		code(a, abi.Unavailable)
 		return
@@ -168,7 +178,7 @@ func (s *scope) ask(a []uint64, do func(context.Context) ([]byte, int, error), o
 func embed(s *scope, m api.Module, a []uint64) {
 	t, ok := text(m, a[0], a[1])
 	out, ok2 := view(m, a[2], a[3])
-	if !ok || !ok2 {
+	if !ok || !ok2 || len(t) > maxText {
 		code(a, abi.Invalid)
 		return
 	}
@@ -196,7 +206,7 @@ func decide(s *scope, m api.Module, a []uint64) {
 		Text     string            `json:"text"`
 		Criteria map[string]string `json:"criteria"`
 	}
-	if !ok || !ok2 || len(in) > 2*abi.MaxRequest || json.Unmarshal(in, &q) != nil || len(q.Criteria) == 0 {
+	if !ok || !ok2 || len(in) > maxText || json.Unmarshal(in, &q) != nil || len(q.Criteria) == 0 {
 		code(a, abi.Invalid)
 		return
 	}
@@ -302,7 +312,9 @@ func kvGet(s *scope, m api.Module, a []uint64) {
 	if !ok {
 		return
 	}
-	v, ok, err := kv.Get(s.Context, key)
+	ctx, cancel := s.bounded()
+	defer cancel()
+	v, ok, err := kv.Get(ctx, key)
 	switch {
 	case err != nil:
 		kvCode(a, err)
@@ -339,7 +351,9 @@ func kvSet(s *scope, m api.Module, a []uint64) {
 		return
 	}
 	s.charge(m, len(v))
-	if err := kv.Set(s.Context, key, append([]byte(nil), v...), live); err != nil {
+	ctx, cancel := s.bounded()
+	defer cancel()
+	if err := kv.Set(ctx, key, append([]byte(nil), v...), live); err != nil {
 		kvCode(a, err)
 		return
 	}
@@ -357,7 +371,9 @@ func kvAdd(s *scope, m api.Module, a []uint64) {
 	if !ok {
 		return
 	}
-	sum, err := kv.Add(s.Context, key, delta, live)
+	ctx, cancel := s.bounded()
+	defer cancel()
+	sum, err := kv.Add(ctx, key, delta, live)
 	if err != nil {
 		kvCode(a, err)
 		return

@@ -38,7 +38,7 @@ type Instance struct {
 }
 
 // Instance sets a guest up: start function, _initialize, laya_configure, one warm call of each deciding function, each on
-// the budget of one call. The state that follows is the one that every call starts from. The error is a *SetupError, or
+// the budget of one call. The state that follows is the one that every call starts from. The error wraps a *SetupError, or
 // says what is wrong with s.
 func (m *Module) Instance(ctx context.Context, s Setup) (*Instance, error) {
 	total := 0

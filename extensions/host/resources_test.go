@@ -52,8 +52,11 @@ func TestManyCalls(t *testing.T) {
 	round := func(n int) {
 		for k := range n {
 			how := modes[k%len(modes)]
+			if k%1000 == 2 {
+				how = modeRecurse
+			}
 			r, err := i.Call(t.Context(), mode(how))
-			if (err != nil) != (how == modeTrap) || how == modeReport && !bytes.Equal(r.Answer, first.Answer) {
+			if (err != nil) != (how == modeTrap || how == modeRecurse) || how == modeReport && !bytes.Equal(r.Answer, first.Answer) {
 				t.Fatalf("call %d: %q, %v", k, r.Answer, err)
 			}
 		}
@@ -157,4 +160,38 @@ func TestSecondCallerIsRefused(t *testing.T) {
 		}
 	}
 	asked(t, i, arguments([]uint64{0, 0}, ""), host.Call{Services: s})
+}
+
+// TestGrowingCostsNothing: a guest that takes all of its memory and touches none of it takes none of ours.
+func TestGrowingCostsNothing(t *testing.T) {
+	m := &Module{}
+	metric := m.Import(abi.HostModule, "metric", "id", "i")
+	m.Memory(1, 512)
+	m.Func(abi.Marker, "", "", "")
+	m.Func(abi.Buffer, "i", "i", "", I32(bufferAt))
+	m.Func(abi.Route, "ii", "l", "", Loop(I32(1), Op(0x40, 0), I32(-1), Op(0x47, 0x0d, 0)), I32(0), F64(1), Call(metric), Op(0x1a), I64(0))
+	i := instance(t, compile(t, config(t, m.Bytes(), abi.CapMetric)), host.Setup{})
+	before, _, _ := resident(t)
+	during := 0
+	s := host.Services{Metric: func(string, float64) { during, _, _ = resident(t) }}
+	r, err := i.Call(t.Context(), host.Call{Function: abi.Route, Services: s})
+	if err != nil || r.Pages != 512 || during == 0 || during > before+2<<20 {
+		t.Errorf("%d KiB before, %d KiB with %d pages, %v", before>>10, during>>10, r.Pages, err)
+	}
+}
+
+// TestNoMemory: a memory of no pages is a memory.
+func TestNoMemory(t *testing.T) {
+	for _, high := range []uint32{0, 1} {
+		m := &Module{}
+		m.Memory(0, high)
+		m.Func(abi.Marker, "", "", "")
+		m.Func(abi.Buffer, "i", "i", "", I32(8))
+		m.Func(abi.Route, "ii", "l", "", I32(1), Op(0x40, 0, 0x1a), I64(0))
+		i := instance(t, compile(t, config(t, m.Bytes())), host.Setup{})
+		for range 2 {
+			_, err := i.Call(t.Context(), host.Call{Function: abi.Route, Request: []byte("x")})
+			failure(t, err, host.CausePointer)
+		}
+	}
 }

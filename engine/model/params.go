@@ -162,6 +162,7 @@ func readParams(f *gguf.File) (*params, error) {
 		readGemma(r, p)
 	}
 	refuseKnobs(r)
+	refuseCausal(r, true)
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -238,7 +239,11 @@ func refuseKnobs(r *reader) {
 			r.fail(unsupported("%s = %v is not something the built-in engine computes; use --device with a llama-server", key, value))
 		}
 	}
-	if causal, ok := r.f.Bool(r.prefix + "attention.causal"); ok && !causal {
-		r.fail(unsupported("%sattention.causal = false is not something the built-in engine computes; use --device with a llama-server", r.prefix))
+}
+
+// refuseCausal refuses a model in which tokens see what the architecture hides from them, or the other way round.
+func refuseCausal(r *reader, want bool) {
+	if causal, ok := r.f.Bool(r.prefix + "attention.causal"); ok && causal != want {
+		r.fail(unsupported("%sattention.causal = %v is not something the built-in engine computes; use --device with a llama-server", r.prefix, causal))
 	}
 }

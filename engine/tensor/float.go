@@ -125,6 +125,17 @@ func (k *Kernels) MatMulF16(dst []float32, ldc int, w []uint16, npanel, kk, pane
 	})
 }
 
+// MatMulF32 is MatMulF16 with panels of single-precision numbers.
+func (k *Kernels) MatMulF32(dst []float32, ldc int, w []float32, npanel, kk, panelStride int, x []float32, lda, tokens int) {
+	if tokens > 0 && npanel > 0 && kk > 0 {
+		_ = w[(npanel-1)*panelStride+kk*k.R-1]
+	}
+	k.matMulFloat(F32, floatJob{
+		dst: dst, ldc: ldc, w: unsafe.Pointer(unsafe.SliceData(w)), panels: npanel, depth: kk, stride: panelStride,
+		x: x, lda: lda, tokens: tokens,
+	})
+}
+
 // AddMatMulF16 is MatMulF16, but the sums start at the values in dst.
 func (k *Kernels) AddMatMulF16(dst []float32, ldc int, w []uint16, npanel, kk, panelStride int, x []float32, lda, tokens int) {
 	k.matMulF16(w, floatJob{

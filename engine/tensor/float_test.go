@@ -103,6 +103,37 @@ func (p *product) check(t *testing.T, k *tensor.Kernels) {
 	}
 }
 
+// TestMatMulF32 compares the panels of single-precision numbers with those of half precision that mean the same.
+func TestMatMulF32(t *testing.T) {
+	eachLevel(t, func(t *testing.T, k *tensor.Kernels) {
+		r := rand.New(rand.NewPCG(5, 6))
+		for _, panels := range []int{1, 2, 4, 5} {
+			for _, depth := range []int{1, 7, 32} {
+				for _, tokens := range []int{1, 5, 6, 13} {
+					p := newProduct(k, r, panels, depth, tokens)
+					wide, want := make([]float32, len(p.w)), p.run(k, 0, tokens)
+					k.FromF16(wide, p.w)
+					got := make([]float32, len(want))
+					for i := range got {
+						got[i] = mark
+					}
+					k.MatMulF32(got, p.ldc, wide, panels, depth, p.stride, p.x, p.lda, tokens)
+					for i := range want {
+						if got[i] != want[i] {
+							t.Fatalf("panels=%d depth=%d tokens=%d: index %d is %g, in half precision %g", panels, depth, tokens, i, got[i], want[i])
+						}
+					}
+				}
+			}
+		}
+		dst := []float32{mark}
+		k.MatMulF32(dst, 16, nil, 1, 4, 0, nil, 0, 0)
+		if dst[0] != mark {
+			t.Error("a product without tokens changed the result")
+		}
+	})
+}
+
 func TestAddMatMulF16(t *testing.T) {
 	eachLevel(t, func(t *testing.T, k *tensor.Kernels) {
 		r := rand.New(rand.NewPCG(3, 4))

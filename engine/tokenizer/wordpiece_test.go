@@ -1,6 +1,9 @@
 package tokenizer_test
 
 import (
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -81,5 +84,47 @@ func TestWordPieceSpecial(t *testing.T) {
 	}
 	if diff := cmp.Diff("[CLS]¦ x¦[MASK]¦ x¦[SEP]", pieces(k, "x [MASK] x", all)); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestWordPieceGolden compares the ids of a real vocabulary with those of the model's own tokenizer.
+func TestWordPieceGolden(t *testing.T) {
+	b, err := os.ReadFile("testdata/golden-minilm.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var g golden
+	if err := json.Unmarshal(b, &g); err != nil || len(g.Cases) < 15 {
+		t.Fatalf("%d cases, %v", len(g.Cases), err)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err = os.ReadFile(filepath.Join(cache, "1bit", "e2e", "minilm-53aa51172d14", "vocab.txt"))
+	if err != nil {
+		t.Fatalf("the vocabulary of the sentence encoder is not here: %v; run e2e/minilm.sh", err)
+	}
+	v := &vocab{model: "bert", keys: map[string]any{}}
+	for line := range strings.Lines(string(b)) {
+		word, kind := strings.TrimRight(line, "\r\n"), int32(normal)
+		switch inside, ok := strings.CutPrefix(word, "##"); {
+		case ok:
+			word = inside
+		case strings.HasPrefix(word, "[") && strings.HasSuffix(word, "]") && len(word) > 2:
+			kind = control
+		default:
+			word = "▁" + word
+		}
+		v.add(word, kind, 0)
+	}
+	k := v.tokenizer(t)
+	for _, c := range g.Cases {
+		if diff := cmp.Diff(c.IDs, k.Encode(c.Text, tokenizer.Options{})); diff != "" {
+			t.Errorf("%q: ids (-want +got):\n%s", c.Text, diff)
+		}
+		if diff := cmp.Diff(c.Parsed, k.Encode(c.Text, tokenizer.Options{AddSpecial: true, ParseSpecial: true})); diff != "" {
+			t.Errorf("%q: ids with special tokens (-want +got):\n%s", c.Text, diff)
+		}
 	}
 }

@@ -320,3 +320,37 @@ func TestGolden(t *testing.T) {
 		t.Error("another model passed for the golden one")
 	}
 }
+
+func TestEncoder(t *testing.T) {
+	for _, arch := range []string{"bert", "nomic-bert"} {
+		s := synth.TinyEncoder(arch, tensor.Q8_0)
+		s.Pooling, s.Scores = 4, 3
+		b, err := synth.EncoderBytes(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := synth.EncoderBytes(s)
+		if err != nil || !bytes.Equal(b, again) {
+			t.Errorf("%s: the same spec gave another file, %v", arch, err)
+		}
+		f, err := gguf.Parse(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, _ := f.Uint(arch + ".pooling_type"); n != 4 || len(f.Unknown()) > 0 || f.Tensor("cls.output.weight") == nil {
+			t.Errorf("%s: pooling %d, unknown %v", arch, n, f.Unknown())
+		}
+	}
+	for name, spoil := range map[string]func(*synth.EncoderSpec){
+		"architecture": func(s *synth.EncoderSpec) { s.Arch = "llama" },
+		"heads":        func(s *synth.EncoderSpec) { s.Heads = 7 },
+		"layers":       func(s *synth.EncoderSpec) { s.Layers = 0 },
+		"block":        func(s *synth.EncoderSpec) { s.Type, s.Width = tensor.Type(99), 96 },
+	} {
+		s := synth.TinyEncoder("bert", tensor.F32)
+		spoil(&s)
+		if _, err := synth.Encoder(s); err == nil {
+			t.Errorf("%s: a bad spec was taken", name)
+		}
+	}
+}

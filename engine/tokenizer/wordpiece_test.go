@@ -107,7 +107,7 @@ func TestWordPieceGolden(t *testing.T) {
 	}
 	v := &vocab{model: "bert", keys: map[string]any{}}
 	for line := range strings.Lines(string(b)) {
-		word, kind := strings.TrimRight(line, "\r\n"), int32(normal)
+		word, kind := strings.TrimRight(line, "\r\n"), normal
 		switch inside, ok := strings.CutPrefix(word, "##"); {
 		case ok:
 			word = inside

@@ -3,6 +3,8 @@
 // holds, a queue before them, and one forward pass after another over whatever
 // the slots need next (continuous batching).
 //
+// Texts does the same for encoders, whose requests end with one pass.
+//
 // The goroutine of Scheduler.Run owns the engine. Everyone else queues tasks,
 // takes events out of mailboxes and reads counts, and waits for no pass.
 package batch

@@ -43,6 +43,7 @@ type EncoderConfig struct {
 // Text is what an encoder reads: tokens, with those that the model wants at the beginning and the end.
 type Text struct {
 	Tokens []int32 // at least one, at most the encoder's Context
+	Second int     // where the second part of a pair begins; 0 is no pair
 	Each   bool    // a vector of every token is wanted, not one of the text
 	// Out is set by Encode, of new memory: the pooled vector of Width values, the scores of a model that ranks, or with
 	// Each the vectors of all tokens one after another. Nothing is normalised.
@@ -62,7 +63,7 @@ type Encoder struct {
 
 	embed     embedding
 	positions []float32 // [context][width]; nil when positions are rotated
-	kind      []float32 // [width] of the first kind of segment; nil = none
+	kinds     []float32 // [parts][width] of the parts of a pair; nil = none
 	norm      layerNorm
 	layers    []encoderLayer
 	turns     ropeTables
@@ -205,6 +206,9 @@ func (e *Encoder) check(t *Text) error {
 		return errors.New("a text has no tokens")
 	case len(t.Tokens) > e.p.context:
 		return &ContextError{Tokens: len(t.Tokens), Capacity: e.p.context}
+	}
+	if t.Second < 0 || t.Second > len(t.Tokens) {
+		return fmt.Errorf("the second part of %d tokens cannot begin at %d", len(t.Tokens), t.Second)
 	}
 	for _, id := range t.Tokens {
 		if id < 0 || int(id) >= e.p.vocab {

@@ -166,8 +166,8 @@ func TestEncoderFormulas(t *testing.T) {
 			var texts []model.Text
 			var want [][]float64
 			for i, length := range []int{1, 2, 17, 64, 65, 128} {
-				texts = append(texts, model.Text{Tokens: someTokens(i, length)})
-				want = append(want, n.pooled(n.encode(texts[i].Tokens), s.Pooling))
+				texts = append(texts, model.Text{Tokens: someTokens(i, length), Second: i % 2 * length / 2})
+				want = append(want, n.pooled(n.encode(texts[i].Tokens, texts[i].Second), s.Pooling))
 			}
 			for _, level := range tensor.Levels() {
 				e := loadEncoder(t, f, model.EncoderConfig{Level: level})
@@ -235,6 +235,9 @@ func TestEncoderRefusesTexts(t *testing.T) {
 		if isLong && (long.Tokens != 129 || long.Capacity != 128) {
 			t.Errorf("%s: %+v", name, long)
 		}
+	}
+	if err := e.Encode(t.Context(), []model.Text{{Tokens: good.Tokens, Second: 129}}); err == nil {
+		t.Error("a second part behind the text was taken")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

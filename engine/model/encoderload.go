@@ -119,7 +119,7 @@ func (e *Encoder) takeInput(l *loader) {
 		if len(t.Shape) > 1 {
 			n = int(min(t.Shape[1], maxVocab))
 		}
-		e.kind = l.rows(kinds, false, 1, n, p.width)
+		e.kinds = l.rows(kinds, false, min(n, 2), n, p.width)
 	}
 	e.norm = l.norm("token_embd_norm", p.width)
 }

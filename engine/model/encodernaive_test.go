@@ -7,7 +7,7 @@ import (
 )
 
 // encode computes the vectors of all tokens of a text in float64, straight from the formulas.
-func (n *naive) encode(ids []int32) [][]float64 {
+func (n *naive) encode(ids []int32, second int) [][]float64 {
 	layers, _ := n.f.Uint(n.arch + ".block_count")
 	width, _ := n.f.Uint(n.arch + ".embedding_length")
 	heads, _ := n.f.Uint(n.arch + ".attention.head_count")
@@ -15,7 +15,11 @@ func (n *naive) encode(ids []int32) [][]float64 {
 	x := make([][]float64, len(ids))
 	for i, id := range ids {
 		x[i] = slices.Clone(n.weight("token_embd.weight")[int(id)*w:][:w])
-		addTo(x[i], n.weight("token_types.weight")[:w])
+		side := 0
+		if second > 0 && i >= second {
+			side = 1
+		}
+		addTo(x[i], n.weight("token_types.weight")[side*w:][:w])
 		if pos := n.weight("position_embd.weight"); pos != nil {
 			addTo(x[i], pos[i*w:][:w])
 		}

@@ -30,6 +30,7 @@ type encoderPass struct {
 	order  []int // texts, the longest first, so that no long task is left to the end
 	ids    []int32
 	pos    []int // of each row in its text
+	side   []int // of each row: 1 in the second part of a pair
 	each   int   // rows of a block
 	shared bool  // workers share every product of a block, and not the blocks
 }
@@ -96,13 +97,17 @@ func scoreWidth(tokens, r int) int { return (tokens+r-1)/r*r + 16 }
 func (e *Encoder) run(texts []Text, tokens int) {
 	p := &e.pass
 	p.texts = texts
-	p.first, p.order, p.ids, p.pos = p.first[:0], p.order[:0], p.ids[:0], p.pos[:0]
+	p.first, p.order, p.ids, p.pos, p.side = p.first[:0], p.order[:0], p.ids[:0], p.pos[:0], p.side[:0]
 	longest := 0
 	for i, t := range texts {
 		p.first, p.order = append(p.first, len(p.ids)), append(p.order, i)
 		p.ids = append(p.ids, t.Tokens...)
 		for at := range t.Tokens {
-			p.pos = append(p.pos, at)
+			side := 0
+			if t.Second > 0 && at >= t.Second && len(e.kinds) > e.p.width {
+				side = 1
+			}
+			p.pos, p.side = append(p.pos, at), append(p.side, side)
 		}
 		longest = max(longest, len(t.Tokens))
 	}
@@ -190,8 +195,8 @@ func (h *encoderHand) begin(row, _ int) {
 	if e.positions != nil {
 		e.k.Add(x, e.positions[h.pos[row]*e.p.width:])
 	}
-	if e.kind != nil {
-		e.k.Add(x, e.kind)
+	if e.kinds != nil {
+		e.k.Add(x, e.kinds[h.side[row]*e.p.width:])
 	}
 	e.k.LayerNorm(x, x, e.norm.w, e.norm.b, e.p.eps)
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,7 +17,8 @@ import (
 
 const engineUsage = `usage: 1bit engine -m MODEL.gguf [options]
 
-The built-in engine alone: one model with llama-server's API.
+The built-in engine alone: one model with llama-server's API. What the model is for decides what it answers: chats, or
+/v1/embeddings, or /v1/rerank.
 
   -m, --model FILE           the model, a GGUF file (required)
       --host ADDR            address to listen on (127.0.0.1)
@@ -27,6 +29,9 @@ The built-in engine alone: one model with llama-server's API.
   -np, --parallel N          slots: requests that run at the same time (the engine chooses)
   -t, --threads N            workers while tokens are generated (what suits the machine)
   -tb, --threads-batch N     workers while a prompt is read (what suits the machine)
+      --pooling TYPE         of an embedding model: mean, cls, last, rank or none (what its file says)
+      --embedding, --reranking
+                             taken, and of no effect: the model's file says it
   -h, --help                 this text
 `
 
@@ -102,13 +107,17 @@ func engineListener(ctx context.Context, cfg runner.Config, end int) (net.Listen
 // engineConfig reads the command line. end is the descriptor of a conduit, 0 for none.
 func engineConfig(args []string) (c runner.Config, end int, err error) {
 	c = runner.Config{Host: "127.0.0.1", Port: 8080}
-	texts := map[string]*string{"-m": &c.Model, "--model": &c.Model, "--host": &c.Host, "-a": &c.Alias, "--alias": &c.Alias}
+	texts := map[string]*string{"-m": &c.Model, "--model": &c.Model, "--host": &c.Host, "-a": &c.Alias, "--alias": &c.Alias, "--pooling": &c.Pooling}
 	numbers := map[string]*int{
 		"--port": &c.Port, "--conduit": &end, "-c": &c.Context, "--ctx-size": &c.Context, "-np": &c.Parallel, "--parallel": &c.Parallel,
 		"-t": &c.Threads, "--threads": &c.Threads, "-tb": &c.BatchThreads, "--threads-batch": &c.BatchThreads,
 	}
-	for ; len(args) > 0; args = args[2:] {
+	for len(args) > 0 {
 		name := args[0]
+		if slices.Contains([]string{"--embedding", "--embeddings", "--rerank", "--reranking"}, name) {
+			args = args[1:]
+			continue
+		}
 		if name == "-h" || name == "--help" {
 			return c, end, errHelp
 		}
@@ -129,6 +138,7 @@ func engineConfig(args []string) (c runner.Config, end int, err error) {
 			}
 			*number = n
 		}
+		args = args[2:]
 	}
 	if end != 0 && end < conduit.Descriptor {
 		return c, end, fmt.Errorf("--conduit %d: descriptors that are inherited begin at %d", end, conduit.Descriptor)

@@ -32,11 +32,22 @@ func (p Pooling) String() string {
 	return [...]string{"none", "mean", "cls", "last", "rank"}[p]
 }
 
+// parsePooling reads what String writes.
+func parsePooling(word string) (Pooling, error) {
+	for p := PoolNone; p <= PoolRank; p++ {
+		if p.String() == word {
+			return p, nil
+		}
+	}
+	return 0, fmt.Errorf("there is no pooling %q; take none, mean, cls, last or rank", word)
+}
+
 // EncoderConfig says how an encoder is to be run.
 type EncoderConfig struct {
 	Threads  int          // workers of a pass; 0 means all cores but one, or both of two
 	Level    tensor.Level // instruction set of the kernels
 	Rounding Rounding     // RoundAuto takes two parts for queries, keys, values and the first product of a block's second half
+	Pooling  string       // the word for a Pooling; "" is as the file says
 	Progress func(done, total int64)
 }
 
@@ -125,6 +136,11 @@ func LoadEncoder(f *gguf.File, cfg EncoderConfig) (*Encoder, error) {
 	p, err := readEncoderParams(f)
 	if err != nil {
 		return nil, fmt.Errorf("reading the model's metadata: %w", err)
+	}
+	if cfg.Pooling != "" {
+		if p.pooling, err = parsePooling(cfg.Pooling); err != nil {
+			return nil, err
+		}
 	}
 	if cfg.Threads == 0 {
 		cfg.Threads = defaultThreads()

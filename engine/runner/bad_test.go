@@ -175,7 +175,7 @@ func TestUnknownRoutes(t *testing.T) {
 			{"GET", "/v1/chat/completions", http.StatusMethodNotAllowed},
 			{"DELETE", "/v1/models", http.StatusMethodNotAllowed},
 			{"OPTIONS", "/v1/chat/completions", http.StatusMethodNotAllowed},
-			{"POST", "/v1/embeddings", http.StatusNotImplemented},
+			{"POST", "/v1/messages", http.StatusNotImplemented},
 			{"POST", "/slots/0", http.StatusNotImplemented},
 		}
 		for _, tt := range tests {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 
 	"onebit/engine/batch"
 	"onebit/engine/chat"
@@ -37,6 +38,12 @@ func assemble(ctx context.Context, f *gguf.File, cfg Config) (*Parts, error) {
 	if err != nil {
 		return nil, err
 	}
+	if slices.Contains(model.EncoderArchitectures(), f.Architecture()) {
+		return assembleEncoder(f, cfg, tok, level)
+	}
+	if cfg.Pooling != "" {
+		return nil, fmt.Errorf("the architecture %.80q makes no embeddings here: leave --pooling out", f.Architecture())
+	}
 	slots, tokens := capacity(cfg, needsOf(f), availableMemory())
 	m, err := model.Load(f, model.Config{
 		Context: slots * tokens, Sessions: slots,
@@ -60,7 +67,7 @@ func assemble(ctx context.Context, f *gguf.File, cfg Config) (*Parts, error) {
 		"threads", decode, "batch threads", prefill, "slots", slots, "context", tokens)
 	p := &Parts{
 		Engine: engine, Tokenizer: words{tok}, NewSampler: m.NewSampler,
-		Info: describe(f, m, tok), Slots: slots, Context: tokens,
+		Info: describe(f, weights{m.Architecture(), m.Context(), m.Width(), m.Parameters(), m.Bytes()}, tok), Slots: slots, Context: tokens,
 	}
 	if asked := cfg.Context / max(1, cfg.Parallel); asked > tokens {
 		cfg.Log.Warn("the model was trained for a shorter context", "asked", asked, "slot", tokens)
@@ -83,11 +90,18 @@ func templateOf(i Info) (*chat.Template, error) {
 	return chat.New(i.ChatTemplate, i.BOS, i.EOS)
 }
 
+// weights is what a loaded model says of itself.
+type weights struct {
+	architecture      string
+	context, width    int
+	parameters, bytes uint64
+}
+
 // describe collects what clients may know of a model.
-func describe(f *gguf.File, m *model.Model, tok *tokenizer.Tokenizer) Info {
+func describe(f *gguf.File, m weights, tok *tokenizer.Tokenizer) Info {
 	i := Info{
-		Architecture: m.Architecture(), TrainContext: m.Context(), Embedding: m.Width(),
-		Parameters: m.Parameters(), Bytes: m.Bytes(), AddsBOS: tok.AddsBOS(),
+		Architecture: m.architecture, TrainContext: m.context, Embedding: m.width,
+		Parameters: m.parameters, Bytes: m.bytes, AddsBOS: tok.AddsBOS(),
 	}
 	i.ChatTemplate, _ = f.String("tokenizer.chat_template")
 	if id, ok := tok.BOS(); ok {

@@ -15,6 +15,13 @@ type Engine interface {
 	Close() error
 }
 
+// Encoder is a set of loaded weights that makes vectors of texts, or ranks them.
+type Encoder interface {
+	batch.Encoder
+	// Close frees the weights.
+	Close() error
+}
+
 // Tokenizer turns text into token ids and back. It is safe for concurrent use.
 type Tokenizer interface {
 	// Encode returns the ids of text. addSpecial adds the tokens that the model
@@ -42,7 +49,7 @@ type Info struct {
 	Quantization string // such as "Q4_1"
 	VocabType    int    // llama.cpp's number: 1 SPM, 2 BPE, 3 WPM
 	TrainContext int    // tokens
-	Embedding    int    // width of the residual stream
+	Embedding    int    // width of the residual stream, and of vectors
 	Parameters   uint64
 	Bytes        uint64 // size of all tensors
 	BOS, EOS     string // text of the tokens, or ""
@@ -52,14 +59,24 @@ type Info struct {
 
 // Parts is a loaded model, taken apart into what the server needs.
 type Parts struct {
-	Engine     Engine
+	Engine     Engine  // nil for a model that makes vectors
+	Encoder    Encoder // of such a model, which has no template and no samplers
+	Pooling    model.Pooling
 	Tokenizer  Tokenizer
 	Template   *chat.Template // nil when there is none that can be used
 	NoTemplate string         // why there is none
 	NewSampler func(model.SamplerConfig) *model.Sampler
 	Info       Info
 	Slots      int // how many requests run at once
-	Context    int // tokens that each slot holds
+	Context    int // tokens that each slot holds, or that a text has at most
+}
+
+// close frees the weights.
+func (p *Parts) close() error {
+	if p.Encoder != nil {
+		return p.Encoder.Close()
+	}
+	return p.Engine.Close()
 }
 
 // Loader opens the model that a configuration names.

@@ -19,7 +19,6 @@ type action func(s *service, w http.ResponseWriter, r *http.Request) *problem
 // absent are the routes of llama-server that this engine does not have. They are
 // refused by name rather than as unknown.
 var absent = [...]string{
-	"/embedding", "/embeddings", "/v1/embeddings", "/rerank", "/reranking", "/v1/rerank", "/v1/reranking",
 	"/infill", "/responses", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/v1/systemone",
 	"/v1/audio/transcriptions", "/lora-adapters", "/slots/{id}", "/v1/chat/completions/control",
 }
@@ -39,13 +38,16 @@ func (r *Runner) routes() http.Handler {
 	add("GET", (*service).props, "/props")
 	add("GET", (*service).listSlots, "/slots")
 	add("GET", (*service).metrics, "/metrics")
-	add("POST", (*service).chat, "/chat/completions", "/v1/chat/completions")
-	add("POST", (*service).countChat, "/chat/completions/input_tokens", "/v1/chat/completions/input_tokens")
-	add("POST", (*service).completion, "/completion", "/completions")
-	add("POST", (*service).legacy, "/v1/completions")
+	add("POST", generating((*service).chat), "/chat/completions", "/v1/chat/completions")
+	add("POST", generating((*service).countChat), "/chat/completions/input_tokens", "/v1/chat/completions/input_tokens")
+	add("POST", generating((*service).completion), "/completion", "/completions")
+	add("POST", generating((*service).legacy), "/v1/completions")
+	add("POST", generating((*service).applyTemplate), "/apply-template")
+	add("POST", encoding(false, (*service).embeddings), "/v1/embeddings")
+	add("POST", encoding(false, (*service).embedding), "/embedding", "/embeddings")
+	add("POST", encoding(true, (*service).rerank), "/rerank", "/reranking", "/v1/rerank", "/v1/reranking")
 	add("POST", (*service).tokenize, "/tokenize")
 	add("POST", (*service).detokenize, "/detokenize")
-	add("POST", (*service).applyTemplate, "/apply-template")
 	for _, path := range absent {
 		mux.HandleFunc(path, notHere)
 	}

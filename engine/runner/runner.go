@@ -21,6 +21,7 @@ import (
 
 	"onebit/engine/batch"
 	"onebit/engine/door"
+	"onebit/engine/model"
 )
 
 // Config says what is served and how.
@@ -37,6 +38,9 @@ type Config struct {
 	// Parallel is the number of slots; 0 lets the engine choose, and then each
 	// slot holds Context.
 	Parallel int
+	// Pooling is how a model that makes vectors pools them, in the words of
+	// model.Pooling; "" is as its file says.
+	Pooling string
 	// Threads and BatchThreads are the workers of passes over few tokens and
 	// over many; 0 is what suits the machine, or for the second the first.
 	Threads, BatchThreads int
@@ -205,7 +209,7 @@ func (r *Runner) work(ctx context.Context) error {
 		return fmt.Errorf("loading %q: %w", r.cfg.Model, err)
 	}
 	defer func() {
-		if err := parts.Engine.Close(); err != nil {
+		if err := parts.close(); err != nil {
 			r.log.Warn("closing the model", "error", err)
 		}
 	}()
@@ -216,12 +220,24 @@ func (r *Runner) work(ctx context.Context) error {
 	r.service.Store(s)
 	r.log.Info("ready", "model", r.cfg.Alias, "slots", parts.Slots, "context", parts.Context,
 		"after", time.Since(begun).Round(time.Millisecond))
-	s.scheduler.Run(ctx)
+	s.run(ctx)
 	return nil
 }
 
-// prove makes one token: only then is a model ready.
+// prove makes one token or vector: only then is a model ready.
 func prove(ctx context.Context, parts *Parts) error {
+	if parts.Encoder != nil {
+		texts := []model.Text{{Tokens: []int32{0}}}
+		if err := parts.Encoder.Encode(ctx, texts); err != nil {
+			return err
+		}
+		for _, x := range texts[0].Out {
+			if x-x != 0 {
+				return errors.New("the model's first vector is not finite")
+			}
+		}
+		return nil
+	}
 	session, err := parts.Engine.NewSession()
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"onebit/engine/batch"
+	"onebit/engine/model"
 )
 
 // service answers requests with a loaded model.
@@ -16,16 +18,22 @@ type service struct {
 	cfg       Config
 	parts     *Parts
 	vocab     *vocabulary
-	scheduler *batch.Scheduler
-	markers   map[int32]bool // control tokens that chat answers are taken apart by
-	created   int64          // Unix seconds
+	scheduler *batch.Scheduler // nil for a model that makes vectors
+	texts     *batch.Texts     // of such a model
+	markers   map[int32]bool   // control tokens that chat answers are taken apart by
+	created   int64            // Unix seconds
 }
 
 func newService(cfg Config, parts *Parts) *service {
 	s := &service{
 		cfg: cfg, parts: parts, vocab: newVocabulary(parts.Tokenizer),
-		scheduler: newScheduler(cfg, parts), markers: map[int32]bool{}, created: time.Now().Unix(),
+		markers: map[int32]bool{}, created: time.Now().Unix(),
 	}
+	if parts.Encoder != nil {
+		s.texts = batch.NewTexts(parts.Encoder)
+		return s
+	}
+	s.scheduler = newScheduler(cfg, parts)
 	if parts.Template != nil {
 		for _, text := range parts.Template.Markers() {
 			if ids := s.vocab.Encode(text, false, true); len(ids) == 1 {
@@ -41,6 +49,34 @@ func newScheduler(cfg Config, parts *Parts) *batch.Scheduler {
 		Engine: parts.Engine, Vocabulary: parts.Tokenizer, NewSampler: parts.NewSampler,
 		Slots: parts.Slots, Context: parts.Context, Log: cfg.Log,
 	})
+}
+
+// run answers requests until ctx ends.
+func (s *service) run(ctx context.Context) {
+	if s.texts != nil {
+		s.texts.Run(ctx)
+		return
+	}
+	s.scheduler.Run(ctx)
+}
+
+// metricsNow returns the counts of what the model has done.
+func (s *service) metricsNow() batch.Metrics {
+	if s.texts != nil {
+		return s.texts.Metrics()
+	}
+	return s.scheduler.Metrics()
+}
+
+// does names what the model is for: its capability, and what it puts out.
+func (s *service) does() (capability, output string) {
+	switch {
+	case s.texts == nil:
+		return "completion", "text"
+	case s.parts.Pooling == model.PoolRank:
+		return "rerank", "scores"
+	}
+	return "embedding", "embeddings"
 }
 
 // fingerprint names the program in answers.
@@ -82,9 +118,10 @@ type metaView struct {
 
 func (s *service) modelView() modelView {
 	i := s.parts.Info
+	_, output := s.does()
 	return modelView{
 		ID: s.cfg.Alias, Aliases: []string{s.cfg.Alias}, Tags: []string{}, Object: "model",
-		Architecture: modalitiesView{Input: []string{"text"}, Output: []string{"text"}},
+		Architecture: modalitiesView{Input: []string{"text"}, Output: []string{output}},
 		Created:      s.created, OwnedBy: "1bit",
 		Meta: metaView{
 			VocabType: i.VocabType, NVocab: s.vocab.Size(), NCtx: s.parts.Context, NCtxTrain: i.TrainContext,
@@ -113,8 +150,9 @@ func (s *service) models(w http.ResponseWriter, _ *http.Request) *problem {
 		Parameters   string   `json:"parameters"`
 		Details      details  `json:"details"`
 	}
+	capability, _ := s.does()
 	entry := named{
-		Name: s.cfg.Alias, Model: s.cfg.Alias, Type: "model", Tags: []string{}, Capabilities: []string{"completion"},
+		Name: s.cfg.Alias, Model: s.cfg.Alias, Type: "model", Tags: []string{}, Capabilities: []string{capability},
 		Details: details{Format: "gguf", Family: s.parts.Info.Architecture, Quantization: s.parts.Info.Quantization},
 	}
 	writeJSON(w, http.StatusOK, struct {
@@ -175,6 +213,10 @@ func (s *service) props(w http.ResponseWriter, _ *http.Request) *problem {
 }
 
 func (s *service) listSlots(w http.ResponseWriter, r *http.Request) *problem {
+	if s.texts != nil {
+		writeJSON(w, http.StatusOK, []any{}) // such a model keeps nothing between requests
+		return nil
+	}
 	slots, idle := slotViews(s.scheduler.States(), s.parts.Context)
 	if idle == 0 && r.URL.Query().Get("fail_on_no_slot") != "" {
 		return &problem{status: http.StatusServiceUnavailable, kind: typeUnavailable, message: "no slot is idle"}
@@ -185,7 +227,7 @@ func (s *service) listSlots(w http.ResponseWriter, r *http.Request) *problem {
 
 func (s *service) metrics(w http.ResponseWriter, _ *http.Request) *problem {
 	var text strings.Builder
-	writeMetrics(&text, s.scheduler.Metrics())
+	writeMetrics(&text, s.metricsNow())
 	h := w.Header()
 	h.Set("Content-Type", "text/plain; version=0.0.4")
 	h.Set("Process-Start-Time-Unix", fmt.Sprint(s.created))

@@ -14,7 +14,7 @@ function configure(config: Json): string {
   salt = config.get("salt").text();
   const share = config.get("percent");
   if (share.length) percent = share.number();
-  if (!a.length || !b.length) return "a and b are models";
+  if (!a.length != !b.length) return "a and b are models, and both are needed";
   return percent >= 0 && percent <= 100 ? "" : "percent is a number from 0 to 100";
 }
 

@@ -26,7 +26,7 @@ func configure(address, length uint32) uint64 {
 		if m := config.Get("message").Text(); m != "" {
 			message = m
 		}
-		if len(words) == 0 {
+		if len(words) == 0 && config.Get("words") != nil {
 			return "words is a list of words or phrases"
 		}
 		return ""
@@ -70,6 +70,9 @@ func decide(r *laya.Request) laya.Decision {
 			break
 		}
 		n += got
+	}
+	if n == 0 { // a box that has no more than the request
+		n = copy(text, r.Head+" "+r.Tail)
 	}
 	plain := " " + string(fold(make([]byte, 0, n+2), string(text[:n]))) + " "
 	for _, w := range words {

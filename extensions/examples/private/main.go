@@ -32,7 +32,7 @@ func configure(address, length uint32) uint64 {
 func route(address, length uint32) uint64 { return laya.Run(address, length, decide) }
 
 func decide(r *laya.Request) laya.Decision {
-	what := private(whole())
+	what := private(whole(r))
 	if what == "" {
 		return laya.Decision{}
 	}
@@ -58,7 +58,7 @@ func local(device string) bool {
 }
 
 // whole reads the prompt, all messages of it.
-func whole() string {
+func whole(r *laya.Request) string {
 	text := make([]byte, 256<<10)
 	n := 0
 	for n < len(text) {
@@ -67,6 +67,9 @@ func whole() string {
 			break
 		}
 		n += got
+	}
+	if n == 0 { // a box that has no more than the request
+		return r.Head + " " + r.Tail
 	}
 	return string(text[:n])
 }

@@ -42,7 +42,11 @@ type Request struct {
 	Confidence         float64
 	Scores             []Score
 	Candidates         []Candidate
-	candidates         [16]Candidate
+
+	// room that costs no allocation
+	candidates [16]Candidate
+	headers    [8]Pair
+	scores     [8]Score
 }
 
 // Candidate is a place that may serve the request.
@@ -182,6 +186,13 @@ type reader struct {
 
 // white skips white space and returns what comes, or 0 at the end.
 func (r *reader) white() byte {
+	if r.p < len(r.b) && r.b[r.p] > ' ' {
+		return r.b[r.p]
+	}
+	return r.blank()
+}
+
+func (r *reader) blank() byte {
 	for r.p < len(r.b) {
 		if c := r.b[r.p]; c > ' ' {
 			return c
@@ -237,8 +248,24 @@ func (r *reader) more(n int, end byte) bool {
 	return !r.bad
 }
 
-// member reads the n-th key of an object that was opened.
+// member reads the n-th key of an object that was opened. A call costs much in a module that Go has made, so what a box
+// writes, which has no white space and no escapes in keys, is read here at once.
 func (r *reader) member(n int) (key string, ok bool) {
+	b, p := r.b, r.p
+	if n > 0 && p < len(b) && b[p] == ',' {
+		p++
+	}
+	if (n == 0 || p > r.p) && p < len(b) && b[p] == '"' && !r.bad {
+		p++
+		from := p
+		for p < len(b) && b[p] != '"' && b[p] != '\\' && b[p] >= ' ' {
+			p++
+		}
+		if p+1 < len(b) && b[p] == '"' && b[p+1] == ':' {
+			r.p = p + 2
+			return unsafe.String(&b[from], p-from), true
+		}
+	}
 	if !r.more(n, '}') {
 		return "", false
 	}
@@ -251,28 +278,24 @@ func (r *reader) open(c byte) bool { return !r.null() && r.take(c) }
 
 // text reads a string and decodes it where it stands.
 func (r *reader) text() string {
-	if r.null() || !r.take('"') {
+	if r.white() != '"' || r.bad {
+		r.bad = !r.null() || r.bad
 		return ""
 	}
-	from := r.p
-	for r.p < len(r.b) {
-		switch c := r.b[r.p]; {
-		case c == '"':
-			r.p++
-			return unsafe.String(unsafe.SliceData(r.b[from:]), r.p-1-from)
-		case c == '\\':
-			return r.escaped(from)
-		case c < ' ':
-			r.bad = true
-			return ""
-		}
-		r.p++
+	b, p := r.b, r.p+1
+	from := p
+	for p < len(b) && b[p] != '"' && b[p] != '\\' && b[p] >= ' ' {
+		p++
 	}
-	r.bad = true
-	return ""
+	r.p = p
+	if p < len(b) && b[p] == '"' {
+		r.p++
+		return unsafe.String(&b[from], p-from)
+	}
+	return r.escaped(from)
 }
 
-// escaped goes on with a string that begins at from and has an escape at p.
+// escaped goes on at p with a string that begins at from.
 func (r *reader) escaped(from int) string {
 	to := r.p
 	for r.p < len(r.b) {
@@ -351,25 +374,43 @@ func (r *reader) hex() (u rune) {
 	return u
 }
 
+// powers are those of ten that a float64 holds exactly, as far as they are needed.
+var powers = [16]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15}
+
 func (r *reader) number() float64 {
-	if r.null() {
-		return 0
-	}
-	from, whole, v := r.p, true, uint64(0)
-	for ; r.p < len(r.b); r.p++ {
-		c := r.b[r.p]
-		if '0' <= c && c <= '9' {
+	b, p := r.b, r.p
+	var v uint64
+	digits, point := 0, -1
+	for ; p < len(b) && digits < 16; p++ {
+		if c := b[p]; '0' <= c && c <= '9' {
 			v = v*10 + uint64(c-'0')
-		} else if c == '-' || c == '+' || c == '.' || c|0x20 == 'e' {
-			whole = false
+			digits++
+		} else if c == '.' && point < 0 && digits > 0 {
+			point = digits
 		} else {
 			break
 		}
 	}
-	if n := r.p - from; whole && n > 0 && n < 16 {
+	if digits == 0 || digits > 15 || point == digits || p < len(b) && (b[p] == '.' || b[p]|0x20 == 'e') {
+		return r.parsed()
+	}
+	r.p = p
+	if point < 0 {
 		return float64(v)
 	}
-	f, err := strconv.ParseFloat(unsafe.String(unsafe.SliceData(r.b[from:]), r.p-from), 64)
+	return float64(v) / powers[digits-point]
+}
+
+// parsed reads a number that is not a plain one.
+func (r *reader) parsed() float64 {
+	if r.null() {
+		return 0
+	}
+	from := r.p
+	for r.p < len(r.b) && (r.b[r.p] <= '9' && r.b[r.p] >= '+' && r.b[r.p] != ',' && r.b[r.p] != '/' || r.b[r.p]|0x20 == 'e') {
+		r.p++
+	}
+	f, err := strconv.ParseFloat(string(r.b[from:r.p]), 64)
 	if err != nil {
 		r.bad = true
 	}
@@ -379,6 +420,15 @@ func (r *reader) number() float64 {
 func (r *reader) whole() int { return int(min(max(r.number(), -1<<53), 1<<53)) }
 
 func (r *reader) truth() bool {
+	b, p := r.b, r.p
+	if p+4 <= len(b) && b[p] == 't' && b[p+1] == 'r' && b[p+2] == 'u' && b[p+3] == 'e' {
+		r.p += 4
+		return true
+	}
+	if p+5 <= len(b) && b[p] == 'f' && b[p+1] == 'a' && b[p+2] == 'l' && b[p+3] == 's' && b[p+4] == 'e' {
+		r.p += 5
+		return false
+	}
 	switch r.white() {
 	case 't':
 		r.word("true")
@@ -464,7 +514,7 @@ func (q *Request) read(r *reader) {
 		case "flags":
 			q.flags(r)
 		case "headers":
-			q.Headers = r.pairs()
+			q.Headers = r.pairs(q.headers[:0])
 		case "head":
 			q.Head = r.text()
 		case "tail":
@@ -474,7 +524,7 @@ func (q *Request) read(r *reader) {
 		case "confidence":
 			q.Confidence = r.number()
 		case "scores":
-			q.Scores = r.scores()
+			q.Scores = r.scores(q.scores[:0])
 		case "candidates":
 			q.offered(r)
 		default:
@@ -556,7 +606,7 @@ func (c *Candidate) read(r *reader) {
 	}
 }
 
-func (r *reader) pairs() (list []Pair) {
+func (r *reader) pairs(list []Pair) []Pair {
 	if r.open('{') {
 		for n := 0; ; n++ {
 			key, ok := r.member(n)
@@ -569,7 +619,7 @@ func (r *reader) pairs() (list []Pair) {
 	return list
 }
 
-func (r *reader) scores() (list []Score) {
+func (r *reader) scores(list []Score) []Score {
 	if r.open('{') {
 		for n := 0; ; n++ {
 			key, ok := r.member(n)

@@ -29,6 +29,7 @@ type Module struct {
 	Config   []byte            // the operator's JSON; nil for none
 	Assets   map[string][]byte // by name
 	Limits   abi.Limits        // the zero value for those of the kind, as the manifest asks
+	Cache    string            // a folder for compiled code; "" for none
 }
 
 // Guest is a module that was taken in. It serves one goroutine.
@@ -52,7 +53,7 @@ func Load(ctx context.Context, m Module) (*Guest, error) {
 		return nil, err
 	}
 	var err error
-	if g.host, err = host.Compile(ctx, g.config("")); err != nil {
+	if g.host, err = host.Compile(ctx, g.config(g.m.Cache)); err != nil {
 		return nil, err
 	}
 	g.Took = time.Since(begin)
@@ -311,14 +312,17 @@ func (g *Guest) twice(ctx context.Context, q Question, services func() host.Serv
 	return first, nil
 }
 
-// Stack finds how many slots of stack a call needs, by trying with less until it fails. It compiles into a folder that it
-// removes.
+// Stack finds how many slots of stack a call needs, by trying with less until it fails. Without a cache it makes one for
+// a while.
 func (g *Guest) Stack(ctx context.Context, q Question) (int64, error) {
-	dir, err := os.MkdirTemp("", "1bit-stack-")
-	if err != nil {
-		return 0, err
+	dir := g.m.Cache
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp("", "1bit-stack-"); err != nil {
+			return 0, err
+		}
+		defer os.RemoveAll(dir)
 	}
-	defer os.RemoveAll(dir)
 	q.Patience = patience
 	var failed error
 	slots := sort.Search(int(g.Limits.Depth), func(depth int) bool {

@@ -36,6 +36,7 @@ const usage = `usage: 1bit COMMAND [options]
   top       show what the box on this machine does
   support   write what somebody needs who is to find out what is wrong
   doctor    say what of this box is usable, and what to do about the rest
+  ext       write, check, run and test modules that decide where conversations run
   tool      measure, cut draft heads, rotate weights
   bench     compare settings of serve, measure the whole wait
   version   print the version
@@ -99,6 +100,8 @@ func (p program) run(ctx context.Context, args []string) int {
 		return p.trust(ctx, rest)
 	case "doctor":
 		return runDoctor(rest, p.stdout, p.stderr)
+	case "ext":
+		return p.ext(ctx, rest)
 	case "tool":
 		return p.tool(ctx, rest)
 	case "bench":

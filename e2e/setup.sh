@@ -12,6 +12,9 @@
 #                      ONEBIT_CURL_HTTP3=...
 #   setup.sh powercut  an emulator and a kernel for the machine whose power is cut; prints ONEBIT_KERNEL=... ONEBIT_DRIVERS=...
 #   setup.sh units     what looks at the units and packages: systemd and dpkg
+#   setup.sh clang     what builds modules in C: clang and its linker for WebAssembly; prints ONEBIT_CLANG=...
+#   setup.sh guests    that, Rust with its library for WebAssembly, and AssemblyScript; prints ONEBIT_CLANG=... ONEBIT_RUSTC=...
+#                      ONEBIT_ASC=...
 #   setup.sh proxies   the proxies that serve is measured beside: Caddy and LiteLLM; prints CADDY=... LITELLM=...
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -151,6 +154,68 @@ units() {
   { command -v systemd-analyze && command -v dpkg-deb; } >/dev/null || apt_install --no-install-recommends systemd dpkg
 }
 
+# makes_wasm COMMAND: does it make WebAssembly of a C file?
+makes_wasm() {
+  echo 'int f(void) { return 1; }' | "$1" --target=wasm32 -nostdlib -Wl,--no-entry -x c - -o /dev/null 2>/dev/null
+}
+
+need_clang() {
+  local c
+  for c in clang-19 clang; do
+    if makes_wasm "$c"; then echo "export ONEBIT_CLANG='$c'"; return; fi
+  done
+  apt_install --no-install-recommends clang-19 lld-19 || apt_install --no-install-recommends clang lld
+  for c in clang-19 clang; do
+    if makes_wasm "$c"; then echo "export ONEBIT_CLANG='$c'"; return; fi
+  done
+  echo "setup: no clang on this machine makes WebAssembly: please install clang and lld" >&2
+  return 1
+}
+
+# rust_for_wasm COMMAND: prints the command if it has the library for WebAssembly. A distribution's Rust looks for a linker
+# that it does not have.
+rust_for_wasm() {
+  local dir
+  dir=$("$1" --print target-libdir --target wasm32-unknown-unknown 2>/dev/null) && ls "$dir"/libstd-*.rlib >/dev/null 2>&1 || return 1
+  if echo '#[no_mangle] pub extern "C" fn f() {}' | "$1" --target wasm32-unknown-unknown --crate-type cdylib -o "$cache/probe.wasm" - 2>/dev/null; then
+    echo "$1"
+    return
+  fi
+  local l
+  for l in wasm-ld-19 wasm-ld wasm-ld-14; do
+    command -v "$l" >/dev/null || continue
+    echo "$1 -C linker=$l -C link-arg=--no-fatal-warnings"
+    return
+  done
+  return 1
+}
+
+need_rust() {
+  mkdir -p "$cache"
+  local r
+  for r in rustc /usr/bin/rustc; do
+    if r=$(rust_for_wasm "$r"); then echo "export ONEBIT_RUSTC='$r'"; return; fi
+  done
+  apt_install --no-install-recommends rustc libstd-rust-dev-wasm32 lld
+  for r in /usr/bin/rustc rustc; do
+    if r=$(rust_for_wasm "$r"); then echo "export ONEBIT_RUSTC='$r'"; return; fi
+  done
+  echo "setup: no rustc on this machine has its library for wasm32-unknown-unknown: rustup target add wasm32-unknown-unknown" >&2
+  return 1
+}
+
+assemblyscript_version=0.28.20
+
+need_asc() {
+  command -v npm >/dev/null || apt_install nodejs npm
+  local dir="$cache/tools/assemblyscript-$assemblyscript_version"
+  if [ ! -x "$dir/node_modules/.bin/asc" ]; then
+    rm -rf "$dir"; mkdir -p "$dir"
+    (cd "$dir" && npm init -y >/dev/null && npm install --no-audit --no-fund --silent "assemblyscript@$assemblyscript_version" >&2)
+  fi
+  echo "export ONEBIT_ASC='$dir/node_modules/.bin/asc'"
+}
+
 case "${1:-}" in
   build) need_go ;;
   fetch) need_python ;;
@@ -161,6 +226,8 @@ case "${1:-}" in
   browsers) browsers ;;
   powercut) powercut ;;
   proxies) proxies ;;
+  clang) need_clang ;;
+  guests) need_clang; need_rust; need_asc ;;
   units) units ;;
-  *) echo "usage: setup.sh build|fetch|compilers|text|clients|pebble|browsers|powercut|proxies|units" >&2; exit 2 ;;
+  *) echo "usage: setup.sh build|fetch|compilers|text|clients|pebble|browsers|powercut|clang|guests|proxies|units" >&2; exit 2 ;;
 esac

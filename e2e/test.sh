@@ -56,6 +56,7 @@ quick() {
   models smollm2
   clients
   evaluate pebble
+  evaluate clang
   say "levels of this machine: $(bin/1bit version --levels 2>/dev/null || true)"
   say "unit and end-to-end tests"
   go test -timeout 20m ./...
@@ -72,6 +73,7 @@ case "${1:-quick}" in
     quick
     bash $here/setup.sh units
     evaluate browsers
+    evaluate guests
     models qwen2.5-coder-0.5b gemma-3-270m
     source_tree
     ONEBIT_LLAMA_BIN=$(bash $here/llama/build.sh)

@@ -151,7 +151,9 @@ type Answer struct {
 
 // Ask calls the guest once and reads its answer as a box does. The answer is filled as far as the call went when there is
 // an error too.
-func (g *Guest) Ask(ctx context.Context, q Question) (Answer, error) { return ask(ctx, g.instance, g, q) }
+func (g *Guest) Ask(ctx context.Context, q Question) (Answer, error) {
+	return ask(ctx, g.instance, g, q)
+}
 
 func ask(ctx context.Context, i *host.Instance, g *Guest, q Question) (a Answer, err error) {
 	c := host.Call{Function: q.Function, Request: q.Request, Text: q.Text, Seed: seed(q.Request)}

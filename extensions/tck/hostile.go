@@ -29,6 +29,15 @@ func ordinary() abi.Request {
 	}
 }
 
+// Request returns a request with a prompt and two candidates, small and large, as a box would write it.
+func Request(prompt string) []byte {
+	r := ordinary()
+	r.Head, r.Tail = payload.Cut(prompt)
+	r.Bytes, r.Tokens = len(prompt), (len(prompt)+3)/4
+	r.Class, r.Confidence, r.Scores = "", 0, nil
+	return write(r)
+}
+
 func write(r abi.Request) []byte {
 	b, err := payload.AppendRequest(nil, &r)
 	if err != nil {

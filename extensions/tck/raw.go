@@ -17,7 +17,8 @@ import (
 func (g *Guest) buffer(ctx context.Context) error {
 	r := wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigCompiler().WithMemoryLimitPages(g.Limits.Memory))
 	defer func() { _ = r.Close(ctx) }()
-	if err := stubs(ctx, r); err != nil {
+	budget := meter.NewBudget(g.Limits.Units, 1<<20) // for the start function; each call has one of its own
+	if err := stubs(ctx, r, func(counter int64) int64 { return budget.Tick(counter) }); err != nil {
 		return err
 	}
 	m, err := r.InstantiateWithConfig(ctx, g.metered, wazero.NewModuleConfig().WithName("").WithStartFunctions())
@@ -25,7 +26,8 @@ func (g *Guest) buffer(ctx context.Context) error {
 		return fmt.Errorf("starting: %w", err)
 	}
 	call := func(name string, args ...uint64) ([]uint64, error) {
-		m.ExportedGlobal(meter.Units).(api.MutableGlobal).Set(uint64(g.Limits.Units))
+		budget = meter.NewBudget(g.Limits.Units, 1<<20)
+		m.ExportedGlobal(meter.Units).(api.MutableGlobal).Set(uint64(budget.Begin()))
 		m.ExportedGlobal(meter.Stack).(api.MutableGlobal).Set(uint64(g.Limits.Depth))
 		return m.ExportedFunction(name).Call(ctx, args...)
 	}
@@ -54,8 +56,8 @@ func (g *Guest) buffer(ctx context.Context) error {
 }
 
 // stubs offers all functions of the contract. None of them can do anything.
-func stubs(ctx context.Context, r wazero.Runtime) error {
-	tick := api.GoModuleFunc(func(_ context.Context, _ api.Module, a []uint64) { a[0] = ^uint64(0) }) // nothing is left
+func stubs(ctx context.Context, r wazero.Runtime, next func(counter int64) int64) error {
+	tick := api.GoModuleFunc(func(_ context.Context, _ api.Module, a []uint64) { a[0] = uint64(next(int64(a[0]))) })
 	i64 := []api.ValueType{api.ValueTypeI64}
 	_, err := r.NewHostModuleBuilder(meter.Module).NewFunctionBuilder().WithGoModuleFunction(tick, i64, i64).Export(meter.Tick).Instantiate(ctx)
 	unable := func(name string) api.GoModuleFunc {

@@ -72,6 +72,9 @@ var floors = map[string]int{
 	"extensions/payload":       1,
 	"extensions/meter":         2,
 	"extensions/host":          3,
+	"extensions/guest":         0,
+	"extensions/guest/go":      0,
+	"extensions/tck":           4,
 	"extensions":               5,
 }
 

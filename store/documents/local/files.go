@@ -1,0 +1,177 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+	"unicode/utf8"
+
+	"onebit/store/documents"
+	"onebit/store/sqlite"
+)
+
+const (
+	partBytes = 1 << 20 // of one row of a file's content
+	maxName   = 512
+)
+
+const fileColumns = "id, owner, name, bytes, sha256, purpose, created, expires"
+
+func scanFile(r sqlite.Row) (documents.File, error) {
+	var f documents.File
+	var created, expires int64
+	err := r.Scan(&f.ID, &f.Owner, &f.Name, &f.Bytes, &f.SHA256, &f.Purpose, &created, &expires)
+	f.Created, f.Expires = sqlite.Moment(created), sqlite.Moment(expires)
+	return f, err
+}
+
+// AddFile stores content until r ends.
+func (k *Keeper) AddFile(ctx context.Context, by documents.Reader, f documents.File, r io.Reader) (documents.File, error) {
+	if f.Owner == "" {
+		f.Owner = by.Person
+	}
+	switch {
+	case f.Owner == "" || !by.All && f.Owner != by.Person:
+		return documents.File{}, documents.ErrNotFound
+	case f.Name == "" || len(f.Name) > maxName || !utf8.ValidString(f.Name):
+		return documents.File{}, fmt.Errorf("%w: a file's name has 1 to %d bytes of UTF-8", documents.ErrInvalid, maxName)
+	}
+	f.ID, f.Created = newID("file-"), k.now().UTC().Truncate(time.Millisecond)
+	// The parts come in before the transaction that shows them, each in one of
+	// its own: an upload that takes minutes must not hold the writer.
+	if err := k.upload(ctx, &f, r); err != nil {
+		if clean := k.drop(context.WithoutCancel(ctx), f.ID); clean != nil {
+			err = errors.Join(err, clean)
+		}
+		return documents.File{}, err
+	}
+	return f, nil
+}
+
+// upload writes a file that belongs to nobody until all of it is there.
+func (k *Keeper) upload(ctx context.Context, f *documents.File, r io.Reader) error {
+	err := k.write(ctx, func(t *sqlite.Tx) error {
+		_, err := t.Exec(ctx, "insert into files ("+fileColumns+") values (?, '', ?, 0, '', ?, ?, ?)",
+			f.ID, f.Name, f.Purpose, sqlite.Stamp(f.Created), sqlite.Stamp(f.Expires))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	buf := make([]byte, partBytes)
+	for n := 0; ; n++ {
+		size, err := io.ReadFull(r, buf)
+		if size > 0 {
+			sum.Write(buf[:size])
+			f.Bytes += int64(size)
+			werr := k.write(ctx, func(t *sqlite.Tx) error {
+				_, err := t.Exec(ctx, "insert into parts (file, n, content) values (?, ?, ?)", f.ID, n, buf[:size])
+				return err
+			})
+			if werr != nil {
+				return werr
+			}
+		}
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("reading the file: %w", err)
+		}
+	}
+	f.SHA256 = hex.EncodeToString(sum.Sum(nil))
+	return k.write(ctx, func(t *sqlite.Tx) error {
+		return t.One(ctx, "update files set owner = ?, bytes = ?, sha256 = ? where id = ?", f.Owner, f.Bytes, f.SHA256, f.ID)
+	})
+}
+
+func (k *Keeper) drop(ctx context.Context, id string) error {
+	return k.write(ctx, func(t *sqlite.Tx) error {
+		_, err := t.Exec(ctx, "delete from files where id = ?", id)
+		return err
+	})
+}
+
+// File returns what is known of a file.
+func (k *Keeper) File(ctx context.Context, by documents.Reader, id string) (documents.File, error) {
+	list, err := k.files(ctx, "id = ? and owner <> '' and (? or owner = ?)", id, by.All, by.Person)
+	if err == nil && len(list) == 0 {
+		err = documents.ErrNotFound
+	}
+	if err != nil {
+		return documents.File{}, err
+	}
+	return list[0], nil
+}
+
+func (k *Keeper) files(ctx context.Context, where string, args ...any) ([]documents.File, error) {
+	rows, err := k.db.Query(ctx, "select "+fileColumns+" from files where "+where, args...)
+	list, err := sqlite.Collect(rows, err, scanFile)
+	return list, meaning(err)
+}
+
+// Files lists files, the newest first.
+func (k *Keeper) Files(ctx context.Context, by documents.Reader, purpose string, p documents.Page) ([]documents.File, bool, error) {
+	after, before, order, limit := place(p)
+	list, err := k.files(ctx, "owner <> '' and (? or owner = ?) and (? = '' or purpose = ?) and id > ? and id < ? order by id "+order+" limit ?",
+		by.All, by.Person, purpose, purpose, after, before, limit)
+	list, more := paged(list, limit)
+	return list, more, err
+}
+
+// Content writes a file's bytes, and fails at the end where they are not those
+// that were stored.
+func (k *Keeper) Content(ctx context.Context, by documents.Reader, id string, w io.Writer) error {
+	f, err := k.File(ctx, by, id)
+	if err != nil {
+		return err
+	}
+	sum := sha256.New()
+	both := io.MultiWriter(w, sum)
+	var left = f.Bytes
+	for n := 0; left > 0; n++ {
+		var part []byte
+		if err := k.db.Scan(ctx, "select content from parts where file = ? and n = ?", []any{id, n}, &part); err != nil {
+			return fmt.Errorf("part %d of the file: %w", n, meaning(err))
+		}
+		if _, err := io.Copy(both, bytes.NewReader(part)); err != nil {
+			return err
+		}
+		left -= int64(len(part))
+	}
+	if hex.EncodeToString(sum.Sum(nil)) != f.SHA256 {
+		return fmt.Errorf("file %s: its bytes are not those that were stored", id)
+	}
+	return nil
+}
+
+// DeleteFile removes a file with everything made of it.
+func (k *Keeper) DeleteFile(ctx context.Context, by documents.Reader, id string) error {
+	if _, err := k.File(ctx, by, id); err != nil {
+		return err
+	}
+	var gone []change
+	err := k.write(ctx, func(t *sqlite.Tx) error {
+		gone = nil
+		list, err := attachments(ctx, t, "file = ?", id)
+		if err != nil {
+			return err
+		}
+		for _, a := range list {
+			c, err := forget(ctx, t, a)
+			if err != nil {
+				return err
+			}
+			gone = append(gone, c)
+		}
+		return t.One(ctx, "delete from files where id = ?", id)
+	})
+	k.slabs.follow(gone...)
+	return err
+}

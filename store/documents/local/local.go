@@ -1,0 +1,140 @@
+// Package local keeps the document store in one SQLite file, with the vectors of
+// collections that are searched in memory.
+//
+// The file is the truth. A slab of vectors in memory is made from it when a
+// collection is first searched, follows each change, and knows the collection's
+// generation: where the two differ, it is made anew. Words are in one FTS5 table
+// for each collection, so that no collection's words weigh on another's scores.
+// What is deleted is overwritten, in the file, in the index of words and in
+// memory.
+package local
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"time"
+
+	"onebit/store"
+	"onebit/store/documents"
+	"onebit/store/sqlite"
+)
+
+//go:embed schema/*.sql
+var schema embed.FS
+
+// FileName is the database's, in the state directory.
+const FileName = "documents.db"
+
+// Config says where the keeper is.
+type Config struct {
+	Dir    string
+	Clock  func() time.Time // nil for time.Now
+	Memory int64            // bytes that vectors may take in memory; 0 for 1 GiB
+}
+
+// Keeper is a documents.Keeper.
+type Keeper struct {
+	db    *sqlite.DB
+	path  string
+	now   func() time.Time
+	slabs *slabs
+}
+
+var _ documents.Keeper = (*Keeper)(nil)
+
+// Open opens or makes the document store of a directory. Nobody else may have it
+// open.
+func Open(ctx context.Context, c Config) (*Keeper, error) {
+	steps, err := fs.Sub(schema, "schema")
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(c.Dir, FileName)
+	db, err := sqlite.Open(ctx, sqlite.Config{Path: path, Schema: steps})
+	if err != nil {
+		return nil, fmt.Errorf("opening the document store: %w", meaning(err))
+	}
+	k := &Keeper{db: db, path: path, now: c.Clock}
+	if k.now == nil {
+		k.now = time.Now
+	}
+	if c.Memory <= 0 {
+		c.Memory = 1 << 30
+	}
+	k.slabs = newSlabs(k, c.Memory)
+	return k, nil
+}
+
+// Close closes the file.
+func (k *Keeper) Close() error { return k.db.Close() }
+
+// meaning gives errors of the file the words of package documents.
+func meaning(err error) error {
+	for _, pair := range [][2]error{
+		{sqlite.ErrNotFound, documents.ErrNotFound}, {sqlite.ErrConflict, documents.ErrConflict},
+		{sqlite.ErrInvalid, documents.ErrInvalid}, {sqlite.ErrFull, documents.ErrFull}, {sqlite.ErrClosed, documents.ErrClosed},
+	} {
+		if errors.Is(err, pair[0]) {
+			return errors.Join(pair[1], err)
+		}
+	}
+	return err
+}
+
+func (k *Keeper) write(ctx context.Context, f func(*sqlite.Tx) error) error {
+	return meaning(k.db.Write(ctx, f))
+}
+
+func newID(prefix string) string { return prefix + store.NewID() }
+
+func toJSON(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // maps of texts, numbers and booleans, which were checked
+	}
+	return string(b)
+}
+
+// place turns a page into the conditions of a query: bounds on an id, an order
+// and a limit, one more than asked for to see whether there are more.
+func place(p documents.Page) (after, before, order string, limit int) {
+	limit = p.Limit
+	if limit <= 0 || limit > 100 {
+		limit = 100
+	}
+	after, before, order = "", "\x7f", "desc"
+	if p.Ascending {
+		order = "asc"
+		if p.After != "" {
+			after = p.After
+		}
+		if p.Before != "" {
+			before = p.Before
+		}
+		return after, before, order, limit + 1
+	}
+	if p.After != "" {
+		before = p.After
+	}
+	if p.Before != "" {
+		after = p.Before
+	}
+	return after, before, order, limit + 1
+}
+
+// paged cuts the one that was read too many.
+func paged[T any](all []T, limit int) ([]T, bool) {
+	if len(all) == limit {
+		return all[:limit-1], true
+	}
+	return all, false
+}
+
+// Checkpoint writes the log into the file, so that nothing of what was deleted
+// stays in the log.
+func (k *Keeper) Checkpoint(ctx context.Context) error { return meaning(k.db.Checkpoint(ctx)) }

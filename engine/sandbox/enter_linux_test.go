@@ -49,6 +49,13 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if len(os.Args) > 2 && os.Args[1] == sealCommand {
+		if err := probeSealed(os.Args[2], os.Args[3:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(126)
+		}
+		os.Exit(0)
+	}
 	if len(os.Args) > 1 && os.Args[1] == "probe" {
 		for _, what := range os.Args[2:] {
 			name, argument, _ := strings.Cut(what, "=")
@@ -220,6 +227,8 @@ var probes = map[string]func(argument string) error{
 		}
 		return nil
 	},
+	"compute": compute,
+	"raise":   raise,
 	"core": func(string) error {
 		var l unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_CORE, &l); err != nil || l.Max == 0 {

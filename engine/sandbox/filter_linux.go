@@ -114,9 +114,13 @@ func program(s Spec, info *arch.Info) ([]bpf.RawInstruction, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The library lets calls of another processor's kind pass, which a 64-bit program on amd64 can make. And a clone3
-	// has its flags in memory, out of reach of a filter: whoever is told that it does not exist takes clone.
-	head := []bpf.Instruction{
+	return bpf.Assemble(append(guard(info), body...))
+}
+
+// guard opens every filter. The library lets calls of another processor's kind pass, which a 64-bit program on amd64 can
+// make. And a clone3 has its flags in memory, out of reach of a filter: whoever is told that it does not exist takes clone.
+func guard(info *arch.Info) []bpf.Instruction {
+	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: 4, Size: 4}, // seccomp_data.arch
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(info.ID), SkipTrue: 1},
 		bpf.RetConstant{Val: unix.SECCOMP_RET_KILL_PROCESS},
@@ -124,7 +128,6 @@ func program(s Spec, info *arch.Info) ([]bpf.RawInstruction, error) {
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE3, SkipTrue: 1},
 		bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
 	}
-	return bpf.Assemble(append(head, body...))
 }
 
 // filter installs the filter on this thread, for good.

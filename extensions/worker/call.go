@@ -1,0 +1,199 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"onebit/extensions/abi"
+	"onebit/extensions/host"
+)
+
+// Call asks the guest once. The guest has until the call's Deadline, at most the limit's from when it is sent; waiting for
+// an instance ends with ctx or the Deadline. Errors are those named above, *host.CallError or ctx's own. A result comes
+// with an error too, as far as the call went.
+func (w *Worker) Call(ctx context.Context, c host.Call) (host.Result, error) {
+	switch {
+	case c.Function != abi.Classify && c.Function != abi.Route:
+		return host.Result{}, fmt.Errorf("calling the guest: %q is no function to call", cut(c.Function, 80))
+	case len(c.Request) > abi.MaxRequest:
+		return host.Result{}, fmt.Errorf("calling the guest: a request of %d bytes, at most %d", len(c.Request), abi.MaxRequest)
+	}
+	if err := w.enter(); err != nil {
+		return host.Result{}, err
+	}
+	w.complete(&c.Services)
+	if err := w.slot(ctx, &c); err != nil {
+		w.calls.Done()
+		return host.Result{}, err
+	}
+	o, p, err := w.ask(ctx, &c)
+	if p != nil { // the caller is gone, the call is not
+		go func() {
+			_, _ = p.wait(context.WithoutCancel(ctx), ctx)
+			p.g.close(p.id)
+			w.leave()
+		}()
+		return host.Result{}, err
+	}
+	w.leave()
+	if err != nil {
+		return host.Result{}, err
+	}
+	if c.Services.Metric != nil {
+		for _, m := range o.metrics {
+			c.Services.Metric(m.name, m.value)
+		}
+	}
+	switch {
+	case o.refused != "":
+		return o.result, errors.New(o.refused)
+	case o.failed != nil:
+		return o.result, o.failed
+	}
+	return o.result, nil
+}
+
+// enter counts a call in.
+func (w *Worker) enter() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	select {
+	case <-w.closed:
+		return ErrClosed
+	default:
+	}
+	switch w.state {
+	case BackingOff, Suspended, Closed:
+		return w.why
+	}
+	w.calls.Add(1)
+	return nil
+}
+
+// leave gives the slot back and counts the call out.
+func (w *Worker) leave() {
+	<-w.slots
+	w.calls.Done()
+}
+
+// complete adds the worker's services to a call's.
+func (w *Worker) complete(s *host.Services) {
+	d := &w.cfg.Services
+	if s.Now == nil {
+		s.Now = d.Now
+	}
+	if s.Tokens == nil {
+		s.Tokens = d.Tokens
+	}
+	if s.Embed == nil {
+		s.Embed = d.Embed
+	}
+	if s.Decide == nil {
+		s.Decide = d.Decide
+	}
+	if s.KV == nil {
+		s.KV = d.KV
+	}
+	if s.Metric == nil {
+		s.Metric = d.Metric
+	}
+}
+
+// slot waits for an instance.
+func (w *Worker) slot(ctx context.Context, c *host.Call) error {
+	select {
+	case w.slots <- struct{}{}:
+		return nil
+	default:
+	}
+	if w.waiting.Add(1) > int64(w.cfg.Limits.Queue) {
+		w.waiting.Add(-1)
+		return ErrBusy
+	}
+	defer w.waiting.Add(-1)
+	late, stop := timer(c.Deadline)
+	defer stop()
+	select {
+	case w.slots <- struct{}{}:
+		return nil
+	case <-late:
+		return tooLate()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// timer ends at a time; never for the zero time.
+func timer(at time.Time) (<-chan time.Time, func() bool) {
+	if at.IsZero() {
+		return nil, func() bool { return false }
+	}
+	t := time.NewTimer(time.Until(at))
+	return t.C, t.Stop
+}
+
+func tooLate() error {
+	return &host.CallError{Cause: host.CauseTimeout, Detail: "the deadline passed before the guest could begin"}
+}
+
+// ask sends a call until it is answered. A pending call is returned when ctx ended and the process still has it.
+func (w *Worker) ask(ctx context.Context, c *host.Call) (outcome, *pending, error) {
+	var last *generation
+	for range sendings {
+		g, err := w.current(ctx, c, last)
+		if err != nil {
+			return outcome{}, nil, err
+		}
+		left := w.cfg.Limits.Deadline
+		if !c.Deadline.IsZero() {
+			left = min(left, time.Until(c.Deadline))
+		}
+		if left <= 0 {
+			return outcome{}, nil, tooLate()
+		}
+		p, err := g.send(w.ids.Add(1), c, left)
+		if err == nil {
+			var o outcome
+			if o, err = p.wait(ctx, ctx); err == nil || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+				if err != nil {
+					return outcome{}, p, err
+				}
+				g.close(p.id)
+				return o, nil, nil
+			}
+			g.close(p.id)
+		}
+		last = g
+	}
+	return outcome{}, nil, &host.CallError{Cause: CauseDied, Detail: fmt.Sprintf("%d processes ended under this call", sendings)}
+}
+
+// current waits for a process that serves and is not the one that died.
+func (w *Worker) current(ctx context.Context, c *host.Call, last *generation) (*generation, error) {
+	state, g, why, change := w.look()
+	if state == Ready && g != last {
+		return g, nil
+	}
+	late, stop := timer(c.Deadline)
+	defer stop()
+	for {
+		switch state {
+		case Ready:
+			if g != last {
+				return g, nil
+			}
+		case BackingOff, Suspended, Closed:
+			return nil, why
+		}
+		select {
+		case <-change:
+		case <-late:
+			return nil, tooLate()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		state, g, why, change = w.look()
+	}
+}

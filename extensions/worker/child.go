@@ -1,0 +1,337 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"time"
+
+	"onebit/engine/sandbox"
+	"onebit/extensions/abi"
+	"onebit/extensions/host"
+	"onebit/extensions/meter"
+	"onebit/extensions/module"
+	"onebit/extensions/payload"
+)
+
+// endless is a conn without deadlines: whoever speaks to us ends us instead.
+type endless struct{ io.ReadWriteCloser }
+
+func (endless) SetReadDeadline(time.Time) error  { return nil }
+func (endless) SetWriteDeadline(time.Time) error { return nil }
+
+// child is this process when it runs a module, or prepares one.
+type child struct {
+	link *link
+	work box // the spec's frames, then calls
+
+	mu    sync.Mutex
+	boxes map[uint64]box // of calls that asked something
+}
+
+// Child is what the sub-command Command does: args are what follows it, in and out the standard streams. It returns the
+// exit status when the other side is gone, or when it has said that it cannot do what it should.
+func Child(args []string, in, out *os.File) int {
+	c := &child{work: make(box, mostInstances), boxes: map[uint64]box{}}
+	c.link = newLink(endless{inherited(in, out)}, maxFromBox, c.find)
+	var err error
+	switch {
+	case len(args) == 1 && args[0] == modeRun:
+		err = c.run()
+	case len(args) == 1 && args[0] == modePrepare:
+		err = c.prepare()
+	default:
+		fmt.Fprintln(os.Stderr, "this command is for 1bit itself")
+		return 2
+	}
+	if err != nil {
+		text, e := json.Marshal(failureOf(err))
+		if e != nil || c.link.send(kindFailed, 0, time.Time{}, func(b []byte) []byte { return append(b, text...) }) != nil {
+			fmt.Fprintln(os.Stderr, err)
+		}
+		return 1
+	}
+	return 0
+}
+
+// mostInstances bounds the calls that are here at once.
+const mostInstances = 256
+
+func (c *child) find(f frame) (box, bool) {
+	if f.kind != kindAnswer {
+		return c.work, true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b, ok := c.boxes[f.id]
+	return b, ok
+}
+
+// next waits for the next frame that is no answer.
+func (c *child) next() (frame, error) {
+	return c.link.await(context.Background(), c.work, time.Time{})
+}
+
+// run serves calls until the box is gone.
+func (c *child) run() error {
+	s, blobs, assets, err := receive(c.next)
+	if err != nil {
+		return err
+	}
+	debug.SetMemoryLimit(s.Memory)
+	instances, err := load(s, blobs, assets)
+	if err != nil {
+		return err
+	}
+	if err := c.link.send(kindReady, 0, time.Time{}, nil); err != nil {
+		return err
+	}
+	var group sync.WaitGroup
+	for _, i := range instances {
+		group.Go(func() {
+			for c.call(i) == nil {
+			}
+		})
+	}
+	group.Wait()
+	return nil
+}
+
+// load makes a module ready. The first seal leaves the module's own folder, the second nothing.
+func load(s spec, blobs, assets map[string][]byte) ([]*host.Instance, error) {
+	if err := checkHash(s.SHA256); err != nil || s.Manifest == nil {
+		return nil, errors.Join(err, errFrame)
+	}
+	folder := compiledPath(s.Dir, s.SHA256)
+	if err := seal(sandbox.Seal{Read: []string{folder}}); err != nil {
+		return nil, err
+	}
+	limits := s.Limits[s.Manifest.Kind]
+	metered, err := readFile(meteredPath(s.Dir, s.SHA256), int64(host.Structure(limits).Metered().Bytes))
+	if err != nil {
+		return nil, fmt.Errorf("reading a prepared module: %w", err)
+	}
+	ctx := context.Background()
+	m, err := host.Compile(ctx, host.Config{
+		Metered: metered, Manifest: *s.Manifest, Limits: limits, Granted: s.Granted, Cache: filepath.Join(folder, codeDir),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("loading a prepared module: %w", err)
+	}
+	if err := seal(sandbox.Seal{Again: true}); err != nil {
+		return nil, err
+	}
+	first, err := m.Instance(ctx, host.Setup{Config: blobs[blobConfig], Assets: assets, Warm: blobs[blobWarm]})
+	if err != nil {
+		return nil, err
+	}
+	all := []*host.Instance{first}
+	for len(all) < limits.Instances {
+		i, err := first.Clone(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, i)
+	}
+	return all, nil
+}
+
+// call serves one call.
+func (c *child) call(i *host.Instance) error {
+	f, err := c.next()
+	if err != nil {
+		return err
+	}
+	if f.kind != kindCall {
+		return errFrame
+	}
+	w, err := readCall(f.payload)
+	if err != nil {
+		return err
+	}
+	a := &asker{link: c.link, id: f.id, box: make(box, 1)}
+	c.mu.Lock()
+	c.boxes[f.id] = a.box
+	c.mu.Unlock()
+	call := host.Call{
+		Function: abi.Classify, Request: w.request, Seed: w.seed, Services: a.services(w.now),
+		Deadline: time.Now().Add(time.Duration(w.left)),
+	}
+	if w.route {
+		call.Function = abi.Route
+	}
+	if w.texts {
+		call.Text = a.text
+	}
+	result, err := i.Call(context.Background(), call)
+	c.mu.Lock()
+	delete(c.boxes, f.id)
+	c.mu.Unlock()
+	o := outcome{result: result, metrics: a.metrics}
+	if failed, ok := errors.AsType[*host.CallError](err); ok {
+		o.failed = failed
+	} else if err != nil {
+		o.refused = err.Error()
+	}
+	return c.link.send(kindResult, f.id, time.Time{}, o.append)
+}
+
+// prepare makes one module ready to be loaded.
+func (c *child) prepare() error {
+	s, blobs, _, err := receive(c.next)
+	if err != nil {
+		return err
+	}
+	debug.SetMemoryLimit(s.Memory)
+	if err := checkHash(s.SHA256); err != nil {
+		return err
+	}
+	if err := seal(sandbox.Seal{Read: []string{ModulePath(s.Dir, s.SHA256)}, Write: []string{compiledPath(s.Dir, s.SHA256)}}); err != nil {
+		return err
+	}
+	r, err := s.prepare(blobs[blobManifest])
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(r)
+	if err == nil && len(text) > maxReport {
+		err = fmt.Errorf("a report of %d bytes", len(text))
+	}
+	if err != nil {
+		return fmt.Errorf("writing a report: %w", err)
+	}
+	return c.link.send(kindReport, 0, time.Time{}, func(b []byte) []byte { return append(b, text...) })
+}
+
+// prepare checks, rewrites and compiles.
+func (s *spec) prepare(beside []byte) (report, error) {
+	most := 0
+	for _, l := range s.Limits {
+		most = max(most, l.Module)
+	}
+	b, err := readFile(ModulePath(s.Dir, s.SHA256), int64(most))
+	if errors.Is(err, ErrTooLarge) {
+		return report{}, refuse("module", err.Error(), "ask the operator for a larger limit, or leave out what is not needed")
+	} else if err != nil {
+		return report{}, fmt.Errorf("reading the module: %w", err)
+	}
+	if h := sha256.Sum256(b); hex.EncodeToString(h[:]) != s.SHA256 {
+		return report{}, fmt.Errorf("the module on disk: %w", ErrHash)
+	}
+	manifest, err := manifestOf(b, beside)
+	if err != nil {
+		return report{}, err
+	}
+	r := report{SHA256: s.SHA256, Bytes: len(b), Manifest: manifest, Limits: s.limits(manifest), Granted: []abi.Capability{}}
+	for _, asked := range manifest.Capabilities {
+		if slices.Contains(s.Granted, asked) {
+			r.Granted = append(r.Granted, asked)
+		}
+	}
+	structure := host.Structure(r.Limits)
+	m, err := module.Parse(b, structure)
+	if err != nil {
+		return report{}, err
+	}
+	if err := m.Guest(func(c abi.Capability) bool { return slices.Contains(r.Granted, c) }); err != nil {
+		return report{}, err
+	}
+	metered, err := meter.Rewrite(b, structure)
+	if err != nil {
+		return report{}, err
+	}
+	r.Metered = len(metered)
+	r.describe(m)
+	return r, s.compile(r, metered)
+}
+
+// manifestOf finds and reads a module's manifest.
+func manifestOf(b, beside []byte) (abi.Manifest, error) {
+	if beside == nil {
+		own, ok := payload.ManifestOf(b)
+		if !ok {
+			// a damaged module is told so, not that it lacks something
+			if _, err := module.Parse(b, module.Default()); err != nil {
+				return abi.Manifest{}, err
+			}
+			return abi.Manifest{}, refuse("manifest", "there is none", "upload one beside the module, or put it into the custom section "+abi.ManifestSection)
+		}
+		beside = own
+	}
+	m, err := payload.ReadManifest(beside)
+	if e, ok := errors.AsType[*payload.Error](err); ok {
+		reason := e.Reason
+		if e.Path != "" {
+			reason = e.Path + ": " + reason
+		}
+		return m, refuse("manifest", reason, cmp.Or(e.Remedy, "write it as ABI.md says"))
+	}
+	return m, err
+}
+
+// limits are those of a manifest's kind, lowered to what it asks for.
+func (s *spec) limits(m abi.Manifest) abi.Limits {
+	l := s.Limits[m.Kind]
+	if m.Pages > 0 {
+		l.Memory = min(l.Memory, m.Pages)
+	}
+	if m.Units > 0 {
+		l.Units = min(l.Units, m.Units)
+	}
+	return l
+}
+
+// describe lists what of the contract a module has.
+func (r *report) describe(m *module.Module) {
+	r.Imports, r.Exports = []Import{}, []string{}
+	for _, i := range m.Imports {
+		r.Imports = append(r.Imports, Import{i.Module, i.Name})
+	}
+	names := map[string]bool{}
+	for _, e := range m.Exports {
+		names[e.Name] = true
+	}
+	for _, f := range abi.Exports() {
+		if names[f.Name] {
+			r.Exports = append(r.Exports, f.Name)
+		}
+	}
+}
+
+// compile leaves the rewritten module and its code in the folder.
+func (s *spec) compile(r report, metered []byte) error {
+	ctx := context.Background()
+	m, err := host.Compile(ctx, host.Config{
+		Metered: metered, Manifest: r.Manifest, Limits: r.Limits, Granted: r.Granted,
+		Cache: filepath.Join(compiledPath(s.Dir, s.SHA256), codeDir),
+	})
+	if err != nil {
+		return err
+	}
+	if err := m.Close(ctx); err != nil {
+		return err
+	}
+	path := meteredPath(s.Dir, s.SHA256)
+	f, err := os.CreateTemp(filepath.Dir(path), unfinished)
+	if err != nil {
+		return fmt.Errorf("keeping the rewritten module: %w", err)
+	}
+	_, err = f.Write(metered)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("keeping the rewritten module: %w", err)
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return fmt.Errorf("keeping the rewritten module: %w", err)
+	}
+	return nil
+}

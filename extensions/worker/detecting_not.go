@@ -1,0 +1,6 @@
+//go:build !race
+
+package worker
+
+// detecting says that the race detector is built in.
+const detecting = false

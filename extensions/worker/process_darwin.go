@@ -1,0 +1,6 @@
+package worker
+
+import "syscall"
+
+// attributes put the child into a process group of its own.
+func attributes() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

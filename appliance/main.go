@@ -12,6 +12,7 @@ import (
 	"syscall"
 
 	"onebit/engine/sandbox"
+	"onebit/extensions/worker"
 )
 
 // version is set by the linker.
@@ -76,6 +77,8 @@ func (p program) run(ctx context.Context, args []string) int {
 		return p.engines(ctx, rest)
 	case sandbox.Command:
 		return p.sandboxExec(rest)
+	case worker.Command:
+		return worker.Child(rest, os.Stdin, os.Stdout)
 	case "appliance":
 		return p.appliance(ctx, rest)
 	case "backup":

@@ -79,6 +79,7 @@ var floors = map[string]int{
 	"extensions/guest":         0,
 	"extensions/guest/go":      0,
 	"extensions/tck":           4,
+	"extensions/worker":        4,
 	"extensions":               5,
 }
 

@@ -42,6 +42,7 @@ type child struct {
 // Child is what the sub-command Command does: args are what follows it, in and out the standard streams. It returns the
 // exit status when the other side is gone, or when it has said that it cannot do what it should.
 func Child(args []string, in, out *os.File) int {
+	closeInherited()
 	c := &child{work: make(box, mostInstances), boxes: map[uint64]box{}}
 	c.link = newLink(endless{inherited(in, out)}, maxFromBox, c.find)
 	var err error

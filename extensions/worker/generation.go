@@ -61,7 +61,11 @@ func (g *generation) watch() {
 	select {
 	case <-g.process.ended:
 	case <-g.link.down:
-		g.process.kill(g.link.failure().Error())
+		why := ""
+		if err := g.link.failure(); errors.Is(err, errBreach) {
+			why = err.Error()
+		}
+		g.process.kill(why) // without a reason of ours it has its own
 		<-g.process.ended
 	}
 	_ = g.link.fail(errLost)

@@ -58,6 +58,8 @@ func misbehave(how string) {
 		for {
 			fmt.Fprintln(os.Stderr, strings.Repeat("flood", 1000))
 		}
+	case "parent":
+		parent(os.Args[3], os.Args[4])
 	case "lies":
 		os.Stdout.Write(worker.Frame(7, 0, []byte(`{"sha256":"`+strings.Repeat("0", 64)+`"}`)))
 		time.Sleep(time.Hour)

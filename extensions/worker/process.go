@@ -67,9 +67,11 @@ func start(argv []string, b bounds) (*process, error) {
 	return p, nil
 }
 
-// kill ends the child and whatever it may have started. The first reason stays.
+// kill ends the child and whatever it may have started. The first reason stays; an empty one is none.
 func (p *process) kill(why string) {
-	p.why.CompareAndSwap(nil, &why)
+	if why != "" {
+		p.why.CompareAndSwap(nil, &why)
+	}
 	select {
 	case <-p.ended: // its number may be somebody else's
 	default:

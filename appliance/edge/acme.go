@@ -4,10 +4,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/caddyserver/certmagic"
 	"go.uber.org/zap"
@@ -34,7 +32,7 @@ type ACME struct {
 // newIssuer makes the public authority's client. The challenges that need a port are answered by the box's own
 // listeners, which certmagic finds taken.
 func (c *certificates) newIssuer(log *zap.Logger) (*certmagic.ACMEIssuer, error) {
-	a, b := c.cfg.ACME, c.box
+	a, at := c.cfg.ACME, c.at
 	challenges := a.Challenges
 	if len(challenges) == 0 {
 		challenges = []string{ChallengeHTTP, ChallengeALPN}
@@ -46,17 +44,14 @@ func (c *certificates) newIssuer(log *zap.Logger) (*certmagic.ACMEIssuer, error)
 	}
 	t := certmagic.ACMEIssuer{
 		CA: a.Directory, Email: a.Email, Agreed: true, Profile: a.Profile, Logger: log,
-		ListenHost:              b.cfg.Host,
-		DisableHTTPChallenge:    b.plain == nil || !slices.Contains(challenges, ChallengeHTTP),
+		ListenHost:              at.host,
+		DisableHTTPChallenge:    at.plain == 0 || !slices.Contains(challenges, ChallengeHTTP),
 		DisableTLSALPNChallenge: !slices.Contains(challenges, ChallengeALPN),
 	}
 	if t.CA == "" {
 		t.CA = certmagic.LetsEncryptProductionCA
 	}
-	if b.plain != nil {
-		t.AltHTTPPort = b.plain.Addr().(*net.TCPAddr).Port
-	}
-	t.AltTLSALPNPort = b.tcp.Addr().(*net.TCPAddr).Port
+	t.AltHTTPPort, t.AltTLSALPNPort = at.plain, at.secure
 	if a.Root != "" {
 		pem, err := os.ReadFile(a.Root)
 		if err != nil {
@@ -76,9 +71,6 @@ func (c *certificates) newIssuer(log *zap.Logger) (*certmagic.ACMEIssuer, error)
 	}
 	if t.DisableHTTPChallenge && t.DisableTLSALPNChallenge && t.DNS01Solver == nil {
 		return nil, errors.New("no ACME challenge is left: http-01 needs the plain HTTP port")
-	}
-	if wild := slices.IndexFunc(b.names.Load().public, func(n string) bool { return strings.HasPrefix(n, "*.") }); wild >= 0 && t.DNS01Solver == nil {
-		return nil, fmt.Errorf("%s needs the ACME challenge dns-01", b.names.Load().public[wild])
 	}
 	return certmagic.NewACMEIssuer(c.public, t), nil
 }

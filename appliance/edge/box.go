@@ -2,9 +2,10 @@ package edge
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -13,8 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/quic-go/quic-go/http3"
 )
 
 // The ways to come by certificates.
@@ -59,45 +58,40 @@ type BoxConfig struct {
 	maintenance time.Duration
 }
 
-// Box is the listeners of an appliance: HTTP/1.1, HTTP/2 and HTTP/3 on one port, plain HTTP for the trust page.
+// Box is the listeners of an appliance: HTTP/1.1, HTTP/2 and HTTP/3 on one port, plain HTTP for the trust page. Prepare
+// and Change.Use give it another configuration while it runs.
 type Box struct {
-	cfg       BoxConfig
-	port      string // the number of the TCP port, and of the UDP port
+	cfg       BoxConfig // of it only what no change touches: storage, clock, log, interfaces, maintenance
 	names     atomic.Pointer[names]
 	held      addresses
-	origins   map[string]bool
 	handler   atomic.Pointer[http.Handler]
 	authority *authority
-	certs     *certificates
+	manner    atomic.Pointer[manner]
+	ports     atomic.Pointer[ports]
 	flow      *flow // requests over TCP
-	flowQUIC  *flow
+	tls       *tls.Config
+	problem   atomic.Pointer[string] // what went wrong after a change; nil for nothing
 
-	tcp   net.Listener
-	udp   net.PacketConn // nil without HTTP/3
-	plain net.Listener   // nil without plain HTTP
-
-	secure *http.Server
-	quic   *http3.Server // nil without HTTP/3
-	open   *http.Server  // nil without plain HTTP
-
-	mu        sync.Mutex // for what follows
-	serving   context.Context
-	announced *announcement // nil while the box is not advertised
-	wanted    bool          // Advertise(true) was said
+	mu        sync.Mutex      // for what follows
+	serving   context.Context // nil while the box does not serve
+	stopped   bool            // it has served, and does so no more
+	group     sync.WaitGroup  // what serves
+	failed    chan error      // why a server ended by itself
+	leaving   []*site         // sites whose place another has taken, with answers that still run
+	parting   []*quicSite     // those of HTTP/3
+	caring    context.Context // while the certificates of the moment are cared for
+	uncare    func()          // ends it
+	announced *announcement   // nil while the box is not advertised
+	wanted    bool            // Advertise(true) was said
 }
 
 // ListenBox takes the ports, opens or founds the local authority in the storage, and serves nothing yet.
 func ListenBox(ctx context.Context, cfg BoxConfig, handler http.Handler) (*Box, error) {
-	b := &Box{cfg: cfg, origins: map[string]bool{}, flow: newFlow(), flowQUIC: newFlow()}
-	b.complete()
+	cfg.complete()
+	b := &Box{cfg: cfg, flow: newFlow(), failed: make(chan error, 1), uncare: func() {}}
+	b.tls = b.tlsConfig()
 	b.SetHandler(handler)
-	for _, o := range cfg.Origins {
-		c := canonicalOrigin(o)
-		if c == "" {
-			return nil, fmt.Errorf("%q is no origin of a page, such as https://chat.example.org", o)
-		}
-		b.origins[c] = true
-	}
+	b.ports.Store(&ports{})
 	n, err := newNames(cfg.Name, cfg.Names)
 	if err != nil {
 		return nil, err
@@ -106,120 +100,47 @@ func ListenBox(ctx context.Context, cfg BoxConfig, handler http.Handler) (*Box, 
 	if cfg.Storage == nil {
 		return nil, errors.New("a box needs a storage for certificates")
 	}
-	if b.authority, err = openAuthority(ctx, b.cfg, n.box, b.mayCertify); err != nil {
+	if b.authority, err = openAuthority(ctx, cfg, n.box, b.mayCertify); err != nil {
 		return nil, err
 	}
-	if err := b.listen(ctx); err != nil {
+	change, err := b.Prepare(ctx, cfg)
+	if err != nil {
 		return nil, err
 	}
-	if b.certs, err = newCertificates(b); err != nil {
-		return nil, errors.Join(err, b.Close())
+	if err := change.Use(ctx); err != nil {
+		return nil, err
 	}
-	b.build()
 	return b, nil
 }
 
 // complete fills in what the configuration leaves open.
-func (b *Box) complete() {
-	for _, d := range []*time.Duration{&b.cfg.ReadTimeout, &b.cfg.WriteTimeout, &b.cfg.maintenance} {
+func (c *BoxConfig) complete() {
+	for _, d := range []*time.Duration{&c.ReadTimeout, &c.WriteTimeout, &c.maintenance} {
 		if *d == 0 {
 			*d = time.Minute
 		}
 	}
-	if b.cfg.Clock == nil {
-		b.cfg.Clock = time.Now
+	if c.Clock == nil {
+		c.Clock = time.Now
 	}
-	if b.cfg.Log == nil {
-		b.cfg.Log = slog.New(slog.DiscardHandler)
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
 	}
-}
-
-// listen takes the ports. A free TCP port whose number is taken for UDP is given back.
-func (b *Box) listen(ctx context.Context) (err error) {
-	for range 20 {
-		if err = b.listenPair(ctx); err == nil || b.cfg.Port != 0 {
-			break
-		}
-	}
-	if err == nil && b.cfg.HTTPPort >= 0 {
-		b.plain, err = listenTCP(ctx, b.cfg.Host, b.cfg.HTTPPort)
-	}
-	if err != nil {
-		return errors.Join(err, b.Close())
-	}
-	return nil
-}
-
-func (b *Box) listenPair(ctx context.Context) (err error) {
-	if b.tcp, err = listenTCP(ctx, b.cfg.Host, b.cfg.Port); err != nil {
-		return err
-	}
-	b.port = strconv.Itoa(b.tcp.Addr().(*net.TCPAddr).Port)
-	if !b.cfg.HTTP3 {
-		return nil
-	}
-	var lc net.ListenConfig
-	addr := net.JoinHostPort(b.cfg.Host, b.port)
-	if b.udp, err = lc.ListenPacket(ctx, "udp", addr); err != nil {
-		b.udp = nil
-		b.tcp.Close()
-		b.tcp = nil
-		return fmt.Errorf("cannot listen on %s for HTTP/3: %w", addr, err)
-	}
-	return nil
-}
-
-func listenTCP(ctx context.Context, host string, port int) (net.Listener, error) {
-	var lc net.ListenConfig
-	addr := net.JoinHostPort(host, strconv.Itoa(port))
-	l, err := lc.Listen(ctx, "tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("cannot listen on %s: %w", addr, err)
-	}
-	return l, nil
 }
 
 // Close gives the ports up when Serve was never called. It may be called twice.
 func (b *Box) Close() error {
-	if b.tcp != nil {
-		b.tcp.Close()
-	}
-	if b.udp != nil {
-		_ = b.udp.Close() // it may be closed already
-	}
-	if b.plain != nil {
-		b.plain.Close()
-	}
-	if b.certs != nil {
-		b.certs.close()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ports.Load().close()
+	if m := b.manner.Load(); m != nil {
+		m.certs.close()
 	}
 	return nil
 }
 
 // SetHandler makes new requests go to another handler. Running ones stay with theirs.
 func (b *Box) SetHandler(h http.Handler) { b.handler.Store(&h) }
-
-// SetNames changes what the box is called, beside nothing else: no connection ends. Certificates for new public names
-// are obtained in the background, and what is advertised follows.
-func (b *Box) SetNames(name string, more []string) error {
-	n, err := newNames(name, more)
-	if err != nil {
-		return err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	renamed := b.names.Load().box != n.box
-	b.names.Store(n)
-	if b.serving == nil || b.serving.Err() != nil {
-		return nil
-	}
-	if renamed && b.announced != nil {
-		b.announced.end()
-		b.announced = nil
-		b.announce()
-	}
-	return b.certs.manage(b.serving)
-}
 
 // Root returns the certificate that clients must trust, and its SHA-256 in lower-case hex.
 func (b *Box) Root() (pem []byte, fingerprint string) {
@@ -231,23 +152,54 @@ func (b *Box) Root() (pem []byte, fingerprint string) {
 func (b *Box) Name() string { return b.names.Load().box + ".local" }
 
 // URL is where clients of the network reach the box, by its name and without a final slash.
-func (b *Box) URL() string { return "https://" + hostPort(b.Name(), b.port, "443") }
+func (b *Box) URL() string { return "https://" + hostPort(b.Name(), b.port(), "443") }
 
 // TrustURL is the page from which clients take the root. Empty without plain HTTP.
 func (b *Box) TrustURL() string {
-	if b.plain == nil {
+	p := b.HTTPPort()
+	if p == 0 {
 		return ""
 	}
-	return "http://" + hostPort(b.Name(), strconv.Itoa(b.plain.Addr().(*net.TCPAddr).Port), "80") + "/trust"
+	return "http://" + hostPort(b.Name(), strconv.Itoa(p), "80") + "/trust"
 }
 
 // Port returns the number of the HTTPS port, which HTTP/3 shares.
-func (b *Box) Port() int { return b.tcp.Addr().(*net.TCPAddr).Port }
+func (b *Box) Port() int { return b.ports.Load().tcp.port() }
+
+// port is Port as text.
+func (b *Box) port() string { return strconv.Itoa(b.Port()) }
 
 // HTTPPort returns the number of the plain HTTP port, or 0 without one.
 func (b *Box) HTTPPort() int {
-	if b.plain == nil {
-		return 0
+	if p := b.ports.Load().plain; p != nil {
+		return p.port()
 	}
-	return b.plain.Addr().(*net.TCPAddr).Port
+	return 0
+}
+
+// Self says how this machine reaches the box over TLS: at which address, and what the certificate that it shows is
+// checked against, which the operator's own is too.
+func (b *Box) Self() (address string, t *tls.Config) {
+	roots := x509.NewCertPool()
+	roots.AddCert(b.authority.root)
+	if own := b.manner.Load().certs.own.Load(); own != nil {
+		roots.AddCert(own.Leaf)
+	}
+	at := b.ports.Load().tcp.at
+	ip := at.IP
+	switch {
+	case len(ip) == 0 || ip.IsUnspecified() && ip.To4() != nil, ip.IsUnspecified() && b.manner.Load().cfg.Host == "":
+		ip = net.IPv4(127, 0, 0, 1)
+	case ip.IsUnspecified():
+		ip = net.IPv6loopback
+	}
+	return net.JoinHostPort(ip.String(), strconv.Itoa(at.Port)), &tls.Config{RootCAs: roots, ServerName: b.Name(), MinVersion: tls.VersionTLS12}
+}
+
+// Problem says what went wrong when the last change was carried through, after it was taken on. Empty when nothing did.
+func (b *Box) Problem() string {
+	if p := b.problem.Load(); p != nil {
+		return *p
+	}
+	return ""
 }

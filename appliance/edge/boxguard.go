@@ -23,7 +23,7 @@ func (b *Box) ours(name string) bool {
 // guard refuses requests that are not meant for this box, and those that pages of other sites send. A page whose own
 // name was made to point at the box still sends that name as its host; so every host must be the box's. Whoever says
 // which page it is must be one of the box's pages, or of a site that was allowed. Programs say nothing about a page.
-func (b *Box) guard(next http.Handler) http.Handler {
+func (b *Box) guard(origins map[string]bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !b.ours(hostname(r.Host)) {
 			misdirected(w, r.Host)
@@ -32,7 +32,7 @@ func (b *Box) guard(next http.Handler) http.Handler {
 		for _, origin := range r.Header.Values("Origin") {
 			switch {
 			case b.ownOrigin(origin, r.Host):
-			case !b.origins[canonicalOrigin(origin)]:
+			case !origins[canonicalOrigin(origin)]:
 				refuse(w, "requests of pages from "+origin+" are not served")
 				return
 			case allowPage(w, r, origin):
@@ -54,7 +54,7 @@ func (b *Box) ownOrigin(origin, host string) bool {
 	if err != nil || u.Scheme != "https" || u.Host == "" || !b.ours(u.Hostname()) {
 		return false
 	}
-	return sameHost(u, host) || portOf(u) == b.port
+	return sameHost(u, host) || portOf(u) == b.port()
 }
 
 func portOf(u *url.URL) string {

@@ -3,17 +3,12 @@ package edge
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
 	"net/http"
+	"strconv"
 	"sync"
 	"time"
 
-	"github.com/quic-go/quic-go"
-	"github.com/quic-go/quic-go/http3"
-
 	"onebit/engine"
-	"onebit/engine/door"
 )
 
 // altSvcLife is how long a client may believe that there is HTTP/3, in seconds: a firewall may change.
@@ -22,64 +17,34 @@ const altSvcLife = "86400"
 // lingering is how long the last bytes of HTTP/3 answers may take to arrive when the box stops.
 const lingering = 500 * time.Millisecond
 
-// build makes the servers of the listeners.
-func (b *Box) build() {
-	inner := Pace(clientAddress(b.guard(http.HandlerFunc(b.current)), b.cfg.TrustedProxies), b.cfg.ReadTimeout, b.cfg.WriteTimeout)
-	t := b.certs.tlsConfig()
-	b.secure = b.server(b.announceHTTP3(b.flow.count(inner)))
-	b.secure.TLSConfig = t
-	if b.udp != nil {
-		b.quic = &http3.Server{
-			Handler:        b.flowQUIC.count(inner),
-			TLSConfig:      http3.ConfigureTLSConfig(t),
-			MaxHeaderBytes: 64 << 10,
-			IdleTimeout:    2 * time.Minute,
-			Logger:         slog.New(slog.DiscardHandler), // one line for each client that goes
-			QUICConfig: &quic.Config{ // without one, early data would be on: requests that anybody can send again
-				Allow0RTT:             false,
-				HandshakeIdleTimeout:  10 * time.Second,
-				MaxIdleTimeout:        90 * time.Second,
-				KeepAlivePeriod:       20 * time.Second,
-				MaxIncomingStreams:    256,
-				MaxIncomingUniStreams: 8,
-			},
-		}
-	}
-	if b.plain != nil {
-		b.open = b.server(b.flow.count(Pace(clientAddress(b.plainHandler(), b.cfg.TrustedProxies), b.cfg.ReadTimeout, b.cfg.WriteTimeout)))
-	}
-}
-
 // current passes a request to the handler of the moment.
 func (b *Box) current(w http.ResponseWriter, r *http.Request) { (*b.handler.Load()).ServeHTTP(w, r) }
 
-// server makes a server over TCP with the bounds that all have, also on bodies that no handler reads.
-func (b *Box) server(h http.Handler) *http.Server {
-	return &http.Server{
-		Handler:           door.Bodies(h, 0, unread),
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
-		ErrorLog:          slog.NewLogLogger(b.cfg.Log.Handler(), slog.LevelDebug),
-		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: 256,
-			SendPingTimeout:      30 * time.Second,
-			PingTimeout:          15 * time.Second,
-			WriteByteTimeout:     b.cfg.WriteTimeout,
-		},
+// pass answers a request that came in at a site.
+func (b *Box) pass(s *site, w http.ResponseWriter, r *http.Request) {
+	retired, m := s.retired.Load(), b.manner.Load()
+	if retired { // its clients find the new place by themselves
+		w.Header().Set("Connection", "close")
 	}
+	if !s.place.secure {
+		m.open.ServeHTTP(w, r)
+		return
+	}
+	w.Header().Set("Alt-Svc", b.altSvc(retired))
+	m.secure.ServeHTTP(w, r)
 }
 
-// announceHTTP3 tells clients over TCP whether there is HTTP/3. Without it, it takes back what was said before.
-func (b *Box) announceHTTP3(next http.Handler) http.Handler {
-	value := "clear"
-	if b.udp != nil {
-		value = `h3=":` + b.port + `"; ma=` + altSvcLife
+// passQUIC answers a request over HTTP/3.
+func (b *Box) passQUIC(w http.ResponseWriter, r *http.Request) {
+	b.manner.Load().secure.ServeHTTP(w, r)
+}
+
+// altSvc tells clients over TCP whether there is HTTP/3. Without it, it takes back what was said before.
+func (b *Box) altSvc(retired bool) string {
+	if now := b.ports.Load(); now.udp != nil && !retired {
+		return `h3=":` + strconv.Itoa(now.udp.port()) + `"; ma=` + altSvcLife
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Alt-Svc", value)
-		next.ServeHTTP(w, r)
-	})
+	return "clear"
 }
 
 // Serve answers requests until ctx ends. Then it says good-bye to the network, takes no more, lets running answers end
@@ -88,21 +53,18 @@ func (b *Box) announceHTTP3(next http.Handler) http.Handler {
 // after a stop.
 func (b *Box) Serve(ctx context.Context) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
-	failed := make(chan error, 3)
-	var group sync.WaitGroup
 	defer func() { // whatever the reason is
 		stop()
 		_ = b.Close()
-		group.Wait()
+		b.group.Wait()
 	}()
-	b.run(&group, failed)
-	group.Go(func() { b.certs.keep(work) })
 	if err := b.begin(work); err != nil {
+		b.quiet()
 		b.cut()
 		return err
 	}
 	select {
-	case err := <-failed:
+	case err := <-b.failed:
 		b.quiet()
 		b.cut()
 		return err
@@ -112,29 +74,25 @@ func (b *Box) Serve(ctx context.Context) error {
 	return b.end()
 }
 
-// run starts the servers.
-func (b *Box) run(group *sync.WaitGroup, failed chan<- error) {
-	group.Go(func() { failed <- fmt.Errorf("serving on %s: %w", b.tcp.Addr(), b.secure.ServeTLS(b.tcp, "", "")) })
-	if b.quic != nil {
-		group.Go(func() { failed <- fmt.Errorf("serving HTTP/3 on %s: %w", b.udp.LocalAddr(), b.quic.Serve(b.udp)) })
-	}
-	if b.open != nil {
-		group.Go(func() { failed <- fmt.Errorf("serving on %s: %w", b.plain.Addr(), b.open.Serve(b.plain)) })
-	}
-}
-
-// begin does what needs running listeners: public certificates, and discovery when it was wanted before.
+// begin starts the servers, and what needs them running: public certificates, and discovery when it was wanted before.
 func (b *Box) begin(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.serving = ctx
-	if b.wanted {
-		b.announce()
+	now := b.ports.Load()
+	b.start(now.tcp)
+	if now.plain != nil {
+		b.start(now.plain)
 	}
-	return b.certs.manage(ctx)
+	if now.udp != nil {
+		b.startQUIC(now.udp)
+	}
+	b.care()
+	b.announceAgain(false)
+	return b.manner.Load().certs.manage(b.caring)
 }
 
-// quiet says good-bye to the network.
+// quiet says good-bye to the network. No change is carried through from then on.
 func (b *Box) quiet() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -142,19 +100,43 @@ func (b *Box) quiet() {
 		b.announced.end()
 		b.announced = nil
 	}
-	b.serving = nil
+	b.serving, b.stopped = nil, true
+}
+
+// all lists what serves, that whose place another has taken too.
+func (b *Box) all() (sites []*site, quic []*quicSite) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := b.ports.Load()
+	sites, quic = append(sites, b.leaving...), append(quic, b.parting...)
+	for _, s := range []*site{now.tcp, now.plain} {
+		if s != nil {
+			sites = append(sites, s)
+		}
+	}
+	if now.udp != nil {
+		quic = append(quic, now.udp)
+	}
+	return sites, quic
 }
 
 // end stops politely, then firmly.
 func (b *Box) end() error {
-	parting := b.part()
+	_, quic := b.all()
+	for _, s := range quic {
+		s.part()
+	}
 	defer b.cut()
-	defer parting.over()
-	if b.shut(b.cfg.Drain, parting) == nil {
+	defer func() {
+		for _, s := range quic {
+			s.over()
+		}
+	}()
+	if b.shut(b.manner.Load().cfg.Drain) == nil {
 		return nil
 	}
 	b.stop()
-	if err := b.shut(time.Second, parting); err != nil {
+	if err := b.shut(time.Second); err != nil {
 		b.cfg.Log.Warn("some answers did not end", "why", err)
 	}
 	return nil
@@ -162,23 +144,27 @@ func (b *Box) end() error {
 
 // stop ends the contexts of running requests.
 func (b *Box) stop() {
-	for _, f := range []*flow{b.flow, b.flowQUIC} {
-		f.stop(&engine.UnavailableError{Reason: "the server is stopping"})
+	why := &engine.UnavailableError{Reason: "the server is stopping"}
+	b.flow.stop(why)
+	_, quic := b.all()
+	for _, s := range quic {
+		s.flow.stop(why)
 	}
 }
 
 // shut takes no more requests and waits for running ones.
-func (b *Box) shut(limit time.Duration, quic *parting) error {
+func (b *Box) shut(limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	results := make(chan error, 3)
+	sites, quic := b.all()
+	results := make(chan error, len(sites)+len(quic))
 	var group sync.WaitGroup
-	for _, s := range []*http.Server{b.secure, b.open} {
-		if s != nil {
-			group.Go(func() { results <- s.Shutdown(ctx) })
-		}
+	for _, s := range sites {
+		group.Go(func() { results <- s.server.Shutdown(ctx) })
 	}
-	group.Go(func() { results <- quic.wait(ctx) })
+	for _, s := range quic {
+		group.Go(func() { results <- s.wait(ctx) })
+	}
 	group.Wait()
 	close(results)
 	var all error
@@ -188,74 +174,12 @@ func (b *Box) shut(limit time.Duration, quic *parting) error {
 	return all
 }
 
-// parting is the end of HTTP/3: clients were told to go.
-type parting struct {
-	box    *Box
-	cancel context.CancelFunc
-	done   chan struct{} // closed when all clients are gone
-}
-
-// part tells HTTP/3 clients to go. Requests that they begin now are refused.
-func (b *Box) part() *parting {
-	p := &parting{box: b, cancel: func() {}, done: make(chan struct{})}
-	if b.quic == nil {
-		close(p.done)
-		return p
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	p.cancel = cancel
-	go func() {
-		defer close(p.done)
-		_ = b.quic.Shutdown(ctx) // that clients did not go is not worth a word
-	}()
-	return p
-}
-
-// wait waits for running requests. Clients that do not go by themselves are not waited for: what is left of their
-// answers has a moment to arrive.
-func (p *parting) wait(ctx context.Context) error {
-	for {
-		select {
-		case <-p.done:
-			return nil
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-p.box.flowQUIC.idle():
-		}
-		linger := time.NewTimer(lingering)
-		select {
-		case <-p.done:
-		case <-linger.C:
-		}
-		linger.Stop()
-		select {
-		case <-p.box.flowQUIC.idle():
-			return nil
-		default: // one had begun before the clients heard of the end
-		}
-	}
-}
-
-// over ends the connections that are left, and closes the port: on an open one, clients would wait for an answer.
-func (p *parting) over() {
-	p.cancel()
-	late := time.NewTimer(time.Second)
-	defer late.Stop()
-	select {
-	case <-p.done:
-	case <-late.C: // a handler does not end
-	}
-	if p.box.udp != nil {
-		_ = p.box.udp.Close() // nothing is left to do about what it says
-	}
-}
-
 // cut ends everything at once.
 func (b *Box) cut() {
 	b.stop()
-	_ = b.secure.Close() // they may be closed already
-	if b.open != nil {
-		_ = b.open.Close()
+	sites, _ := b.all()
+	for _, s := range sites {
+		_ = s.server.Close() // they may be closed already
 	}
 }
 

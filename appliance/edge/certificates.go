@@ -9,7 +9,9 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,15 +29,22 @@ type certificates struct {
 	public  *certmagic.Config // nil unless the mode is acme
 	issuer  *certmagic.ACMEIssuer
 	own     atomic.Pointer[tls.Certificate] // nil unless the mode is files
-	seen    [2]time.Time                    // when the operator's files were changed, as last read
+	seen    atomic.Pointer[[2]time.Time]    // when the operator's files were changed, as last read
 	cfg     TLSConfig
+	at      reach
 	managed []string
 	ended   sync.Once
 }
 
-// newCertificates prepares the choice; nothing is obtained yet. The ports of the box must be taken by now.
-func newCertificates(b *Box) (*certificates, error) {
-	c := &certificates{box: b, cfg: b.cfg.TLS}
+// reach is where the network reaches the box, as far as a public authority must know.
+type reach struct {
+	host          string
+	secure, plain int // ports; plain is 0 without plain HTTP
+}
+
+// newCertificates prepares the choice; nothing is obtained yet.
+func newCertificates(b *Box, cfg TLSConfig, n *names, at reach) (*certificates, error) {
+	c := &certificates{box: b, cfg: cfg, at: at}
 	log := certificateLog(b.cfg.Log)
 	kept := storage{b.cfg.Storage}
 	c.cache = certmagic.NewCache(certmagic.CacheOptions{
@@ -62,39 +71,74 @@ func newCertificates(b *Box) (*certificates, error) {
 	case ModeLocal:
 	case ModeFiles:
 		if err := c.readFiles(); err != nil {
+			c.close()
 			return nil, err
 		}
 	case ModeACME:
 		c.public = certmagic.New(c.cache, certmagic.Config{Storage: kept, Logger: log})
 		issuer, err := c.newIssuer(log)
 		if err != nil {
+			c.close()
 			return nil, err
 		}
 		c.issuer = issuer
+		if err := c.may(n); err != nil {
+			c.close()
+			return nil, err
+		}
 		c.public.Issuers = []certmagic.Issuer{issuer}
 	default:
+		c.close()
 		return nil, fmt.Errorf("there is no TLS mode %q; there are local, acme and files", c.cfg.Mode)
 	}
 	return c, nil
 }
 
-// tlsConfig returns the settings of the TCP listener; http3 derives its own from them.
-func (c *certificates) tlsConfig() *tls.Config {
-	t := &tls.Config{
+// same reports whether these certificates serve another configuration as well.
+func (c *certificates) same(cfg TLSConfig, at reach) bool {
+	return reflect.DeepEqual(c.cfg, cfg) && (c.public == nil || c.at == at) && !c.outdated()
+}
+
+// may reports whether public certificates for these names can be had.
+func (c *certificates) may(n *names) error {
+	if c.public == nil || c.issuer.DNS01Solver != nil {
+		return nil
+	}
+	for _, name := range n.public {
+		if strings.HasPrefix(name, "*.") {
+			return fmt.Errorf("%s needs the ACME challenge dns-01", name)
+		}
+	}
+	return nil
+}
+
+// tlsConfig returns the settings of the TCP listeners; HTTP/3 derives its own from them. The certificates are those of
+// the moment.
+func (b *Box) tlsConfig() *tls.Config {
+	get := func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) { return b.manner.Load().certs.get(hello) }
+	challenge := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{acmez.ACMETLS1Protocol}, GetCertificate: get}
+	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
 		NextProtos:     []string{"h2", "http/1.1"},
-		GetCertificate: c.get,
+		GetCertificate: get,
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+			if b.manner.Load().certs.public != nil && challenged(hello) {
+				return challenge, nil
+			}
+			return nil, nil
+		},
 	}
-	if c.public != nil {
-		t.NextProtos = append(t.NextProtos, acmez.ACMETLS1Protocol)
-	}
-	return t
+}
+
+// challenged reports whether a public authority asks for the answer to its challenge.
+func challenged(hello *tls.ClientHelloInfo) bool {
+	return slices.Equal(hello.SupportedProtos, []string{acmez.ACMETLS1Protocol})
 }
 
 // get is asked for every handshake. A client that asks for an address sends no name; then it is the address at which it
 // came in.
 func (c *certificates) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	if c.public != nil && slices.Equal(hello.SupportedProtos, []string{acmez.ACMETLS1Protocol}) {
+	if c.public != nil && challenged(hello) {
 		return c.public.GetCertificate(hello)
 	}
 	name := canonical(hello.ServerName)
@@ -159,7 +203,7 @@ func (c *certificates) readFiles() error {
 			return fmt.Errorf("reading the certificate %s: %w", c.cfg.Certificate, err)
 		}
 	}
-	c.seen = changed
+	c.seen.Store(&changed)
 	c.own.Store(&pair)
 	return nil
 }
@@ -172,6 +216,11 @@ func (c *certificates) changed() (out [2]time.Time) {
 		}
 	}
 	return out
+}
+
+// outdated reports whether the operator's files have changed since they were read.
+func (c *certificates) outdated() bool {
+	return c.cfg.Mode == ModeFiles && c.changed() != *c.seen.Load()
 }
 
 // close ends the care for certificates.
@@ -201,7 +250,7 @@ func (c *certificates) manage(ctx context.Context) error {
 // Renew obtains all public certificates anew, whatever is left of their life, and shows the new ones from then on. It
 // does nothing in other modes than ModeACME.
 func (b *Box) Renew(ctx context.Context) error {
-	c := b.certs
+	c := b.manner.Load().certs
 	if c.public == nil {
 		return nil
 	}
@@ -237,7 +286,7 @@ func (c *certificates) keep(ctx context.Context) {
 				c.box.cfg.Log.Error("the intermediate certificate cannot be renewed", "why", err)
 			}
 		}
-		if c.cfg.Mode == ModeFiles && c.changed() != c.seen {
+		if c.outdated() {
 			if err := c.readFiles(); err != nil {
 				c.box.cfg.Log.Error("keeping the certificate that was read before", "why", err)
 			}

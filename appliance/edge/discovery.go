@@ -23,14 +23,19 @@ func gatewaySubtypes() []string { return []string{"_chat-completions", "_respons
 func (b *Box) Advertise(on bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.wanted = on && b.cfg.Discovery; !b.wanted {
-		if b.announced != nil {
-			b.announced.end()
-			b.announced = nil
-		}
-		return
+	b.wanted = on
+	b.announceAgain(false)
+}
+
+// announceAgain makes what is announced what is wanted; anew says that what the network was told has changed. The lock
+// is held.
+func (b *Box) announceAgain(anew bool) {
+	wanted := b.wanted && b.serving != nil && b.manner.Load().cfg.Discovery
+	if b.announced != nil && (anew || !wanted) {
+		b.announced.end()
+		b.announced = nil
 	}
-	if b.announced == nil && b.serving != nil {
+	if b.announced == nil && wanted {
 		b.announce()
 	}
 }
@@ -69,7 +74,7 @@ func (b *Box) advertise(ctx context.Context, n *names) error {
 	}
 	if probe.Host != n.box {
 		b.cfg.Log.Warn("another machine has this name: taking the next", "name", n.box+".local", "taken", probe.Host+".local")
-		b.alias(n, probe.Host)
+		b.alias(n.box, probe.Host)
 	}
 	responder, err := dnssd.NewResponder()
 	if err != nil {
@@ -106,19 +111,19 @@ func (b *Box) service(host, kind string, text map[string]string) dnssd.Service {
 // gatewayText is what the announcement of the gateway says.
 func (b *Box) gatewayText() map[string]string {
 	protocols := "h2"
-	if b.udp != nil {
+	if b.ports.Load().udp != nil {
 		protocols = "h2,h3"
 	}
 	_, f := b.Root()
 	return map[string]string{"txtvers": "1", "path": "/v1", "alpn": protocols, "auth": "bearer", "fp": f[:16]}
 }
 
-// alias adds a name under which the network knows the box, unless its names were changed meanwhile.
-func (b *Box) alias(old *names, host string) {
-	n := *old
-	n.exact = map[string]bool{host: true, host + ".local": true}
-	for k := range old.exact {
-		n.exact[k] = true
+// alias adds a name under which the network knows the box called box, unless it is called otherwise meanwhile.
+func (b *Box) alias(box, host string) {
+	for {
+		old := b.names.Load()
+		if old.box != box || b.names.CompareAndSwap(old, old.with(host)) {
+			return
+		}
 	}
-	b.names.CompareAndSwap(old, &n)
 }

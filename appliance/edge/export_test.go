@@ -66,3 +66,22 @@ func Present(ctx context.Context, url, name string) error {
 	_, err := h.AppendRecords(ctx, name, []libdns.Record{libdns.TXT{Name: "@", Text: "x"}})
 	return err
 }
+
+// SetNames changes what a box is called, and nothing else.
+func (b *Box) SetNames(name string, more []string) error {
+	cfg := b.manner.Load().cfg
+	cfg.Name, cfg.Names = name, more
+	return b.Take(cfg)
+}
+
+// Take gives a box another configuration.
+func (b *Box) Take(cfg BoxConfig) error {
+	change, err := b.Prepare(context.Background(), cfg)
+	if err != nil {
+		return err
+	}
+	return change.Use(context.Background())
+}
+
+// Manner returns the configuration of the moment.
+func (b *Box) Manner() BoxConfig { return b.manner.Load().cfg }

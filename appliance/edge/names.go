@@ -2,6 +2,7 @@ package edge
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -38,6 +39,16 @@ type names struct {
 	exact     map[string]bool
 	wildcards []string // ".example.org" for *.example.org
 	public    []string // names for a public authority, in the order given
+	alias     string   // the name that the network knows the box by when another machine has its own; without a domain
+}
+
+// with returns the same names and one more, under which the network knows the box.
+func (n *names) with(alias string) *names {
+	more := *n
+	more.exact = maps.Clone(n.exact)
+	more.exact[alias], more.exact[alias+".local"] = true, true
+	more.alias = alias
+	return &more
 }
 
 // newNames takes the box's name and further names and addresses.

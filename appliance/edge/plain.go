@@ -10,7 +10,7 @@ import (
 
 // plainHandler is what the plain HTTP port answers: challenges of a public authority, the trust page, and for the rest
 // the way to HTTPS.
-func (b *Box) plainHandler() http.Handler {
+func (b *Box) plainHandler(certs *certificates) http.Handler {
 	mux := http.NewServeMux()
 	b.trustRoutes(mux)
 	mux.HandleFunc("/", b.redirect)
@@ -23,7 +23,7 @@ func (b *Box) plainHandler() http.Handler {
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/.well-known/acme-challenge/") {
-			if !b.certs.issuer.HandleHTTPChallenge(w, r) { // a nil issuer handles nothing
+			if !certs.issuer.HandleHTTPChallenge(w, r) { // a nil issuer handles nothing
 				http.NotFound(w, r)
 			}
 			return
@@ -35,7 +35,7 @@ func (b *Box) plainHandler() http.Handler {
 // redirect sends browsers to HTTPS. Whatever changes something is refused instead: a program that was told the wrong
 // address has shown its key to the network, and would go on doing so if it worked.
 func (b *Box) redirect(w http.ResponseWriter, r *http.Request) {
-	to := "https://" + hostPort(hostname(r.Host), b.port, "443") + r.URL.RequestURI()
+	to := "https://" + hostPort(hostname(r.Host), b.port(), "443") + r.URL.RequestURI()
 	if changes(r.Method) {
 		(&wire.Error{
 			Status: http.StatusForbidden, Type: wire.TypePermission, Code: "https_required", NoRetry: true,

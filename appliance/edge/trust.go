@@ -90,7 +90,7 @@ func (b *Box) trustView(r *http.Request) trustView {
 	_, f := b.Root()
 	return trustView{
 		Name: b.Name(), Host: r.Host, File: b.names.Load().box + "-root",
-		Words: Words(f), Hex: colons(f), Secure: "https://" + hostPort(hostname(r.Host), b.port, "443") + "/",
+		Words: Words(f), Hex: colons(f), Secure: "https://" + hostPort(hostname(r.Host), b.port(), "443") + "/",
 		UUID: uuid("root", f), Profile: uuid("profile", f),
 		DER: base64.StdEncoding.EncodeToString(b.authority.root.Raw),
 	}

@@ -20,15 +20,16 @@ func (b *Box) Validities() []Validity {
 	if s := b.authority.signer.Load(); s != nil {
 		all = append(all, of("intermediate", s.cert))
 	}
-	if own := b.certs.own.Load(); own != nil {
+	certs := b.manner.Load().certs
+	if own := certs.own.Load(); own != nil {
 		all = append(all, of("files", own.Leaf))
 	}
-	if b.certs.public == nil {
+	if certs.public == nil {
 		return all
 	}
 	for _, name := range b.names.Load().public {
 		var latest *x509.Certificate
-		for _, c := range b.certs.cache.AllMatchingCertificates(name) {
+		for _, c := range certs.cache.AllMatchingCertificates(name) {
 			if c.Leaf != nil && (latest == nil || c.Leaf.NotAfter.After(latest.NotAfter)) {
 				latest = c.Leaf
 			}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -153,6 +154,13 @@ func TestDiscovery(t *testing.T) {
 	box.say("rename other")
 	looker.hear(t, "remove testbox")
 	looker.hear(t, "add other")
+	box.say("config off 8443")
+	looker.hear(t, "remove other")
+	for _, port := range []string{"9443", "8444"} {
+		box.say("config on " + port)
+		for !strings.Contains(looker.hear(t, "add other"), "port="+port) { // one is told more than once
+		}
+	}
 	box.say("stop")
 	looker.hear(t, "remove other")
 	box.hear(t, "stopped")
@@ -206,6 +214,17 @@ func playBox(t *testing.T, in *bufio.Scanner) {
 			b.Advertise(true)
 		case "hide":
 			b.Advertise(false)
+		case "config": // discovery, port
+			next := b.Manner()
+			var err error
+			on, port, _ := strings.Cut(rest, " ")
+			next.Discovery = on == "on"
+			if next.Port, err = strconv.Atoi(port); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.Take(next); err != nil {
+				t.Fatal(err)
+			}
 		case "rename":
 			if err := b.SetNames(rest, nil); err != nil {
 				t.Fatal(err)

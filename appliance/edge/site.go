@@ -348,7 +348,7 @@ func (b *Box) server(h http.Handler, p place) *http.Server {
 		},
 	}
 	if p.secure {
-		s.TLSConfig = b.tls
+		s.TLSConfig = b.tls.Clone() // the server adds to it
 	}
 	return s
 }

@@ -93,7 +93,6 @@ type box struct {
 	alerts    *telemetry.Alerts
 	reporting reporting // reloading guards it
 	system    system
-	listened  string      // the address as it was configured at the start
 	up        atomic.Bool // it has been ready once
 
 	restoring atomic.Pointer[restoring] // what is to be restored once the box has stopped
@@ -139,8 +138,7 @@ func (p program) runBox(ctx context.Context, o boxOptions) error {
 func (b *box) build(ctx context.Context, p program, a *boxAssembly) (err error) {
 	starter := &pool.Starter{Machine: b.starts, Launch: b.launch, Stdout: p.stdout, Stderr: p.stderr, Log: b.log}
 	b.startReporting()
-	b.listened = a.cfg.Listen.Host
-	b.pool, err = pool.New(pool.Config{Start: starter.Start, Memory: b.budget, Log: b.log, Wait: a.cfg.Requests.Load})
+	b.pool, err = pool.New(pool.Config{Start: starter.Start, Memory: b.budget, Log: b.log})
 	if err != nil {
 		return err
 	}
@@ -203,7 +201,7 @@ func (b *box) run(ctx context.Context) error {
 	stop()
 	group.Wait()
 	b.downloads.stop()
-	b.endExport(ctx, nil)
+	b.tell(ctx, &reporting{})
 	stopBehind()
 	last.Wait()
 	close(failed)

@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,7 +17,6 @@ import (
 	"onebit/appliance/pool"
 	"onebit/engine"
 	"onebit/engine/backend"
-	"onebit/engine/wire"
 	"onebit/store"
 )
 
@@ -226,110 +223,3 @@ func (b *box) examine(ctx context.Context, cfg config.Box, m *boxModel) {
 // groupOfTheBox is what the box puts behind the command line of every llama-server: its own metrics, and no prompt of
 // one conversation in the slot of another.
 func groupOfTheBox() []string { return []string{"--metrics", "--cache-ram", "0"} }
-
-// adopt makes an assembly the current one. An error leaves the one before it.
-func (b *box) adopt(ctx context.Context, a *boxAssembly) error {
-	api, err := gateway.New(gateway.Config{Fleet: fleet{b}, Door: door{b}, Metrics: b.metrics, Limits: a.cfg.Limits(), Log: b.log})
-	if err != nil {
-		return err
-	}
-	if err := b.report(ctx, a.cfg); err != nil {
-		return err
-	}
-	old := b.now.Load()
-	if old != nil {
-		a.problem = append(a.problem, later(old.cfg, a.cfg)...)
-	}
-	if err := b.edge.SetNames(a.cfg.Name, a.cfg.TLS.Names); err != nil {
-		return err
-	}
-	var specs []pool.ModelSpec
-	for _, m := range a.models {
-		if m.path != "" {
-			specs = append(specs, pool.ModelSpec{
-				Name: m.Name, Options: m.options, Version: fmt.Sprint(m.bytes, m.created.UnixNano()), Need: m.need,
-				TTL: m.TTL, Pinned: m.Pin, Preload: m.Preload,
-			})
-		}
-	}
-	if err := b.pool.Set(specs); err != nil {
-		return err
-	}
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(a.cfg.Log.Level)); err == nil {
-		b.level.Set(level)
-	}
-	if err := b.store.ScheduleBackup(schedule(a.cfg.Backup, control{b}.BackupFiles())); err != nil {
-		a.problem = append(a.problem, "no copies are made: "+err.Error())
-	}
-	b.now.Store(a)
-	b.api.Store(api)
-	return nil
-}
-
-// later lists what a new configuration changes only at the next start.
-func later(old, next config.Box) []string {
-	var all []string
-	for path, changed := range map[string]bool{
-		"listen":        fmt.Sprint(old.Listen) != fmt.Sprint(next.Listen),
-		"tls":           fmt.Sprintf("%q", old.TLS) != fmt.Sprintf("%q", next.TLS) && fmt.Sprint(old.TLS.Names) == fmt.Sprint(next.TLS.Names),
-		"discovery":     old.Discovery != next.Discovery,
-		"web.origins":   fmt.Sprint(old.Web) != fmt.Sprint(next.Web),
-		"requests.load": old.Requests.Load != next.Requests.Load,
-	} {
-		if changed {
-			all = append(all, path+" has changed; that takes effect at the next start")
-		}
-	}
-	return all
-}
-
-// schedule is when copies are made; nil for never.
-func schedule(c config.Backup, files map[string][]byte) *store.Schedule {
-	if c.Folder == "" {
-		return nil
-	}
-	o := store.BackupOptions{Passphrase: string(c.Passphrase)}
-	if c.Recipient != "" {
-		o = store.BackupOptions{Recipients: []string{c.Recipient}}
-	}
-	o.Files = files
-	return &store.Schedule{Folder: c.Folder, Every: c.Every, Keep: c.Keep, Options: o}
-}
-
-// reload reads the configuration anew and takes it on. When it is wrong the old one stays, and the error says why. It
-// does not stop half way when whoever asked for it goes.
-func (b *box) reload(ctx context.Context) error {
-	ctx = context.WithoutCancel(ctx)
-	b.reloading.Lock()
-	defer b.reloading.Unlock()
-	if b.up.Load() {
-		b.system.say(reloading())
-		defer b.system.say("READY=1")
-	}
-	a, err := b.read(ctx)
-	if err == nil {
-		err = b.adopt(ctx, a)
-	}
-	if err != nil {
-		b.log.Error("the configuration stays as it was", "why", err)
-		b.problems.set("reload", "the configuration is wrong, the one before is in force: "+err.Error())
-		return err
-	}
-	b.problems.set("reload", "")
-	b.log.Info("read the configuration", "models", len(a.models))
-	return nil
-}
-
-// takeOn reloads after a change that the control plane has stored. Where the configuration file is wrong at the moment
-// the change is kept, and takes effect with the next good one.
-func (b *box) takeOn(ctx context.Context) error {
-	err := b.reload(ctx)
-	if wrong, ok := errors.AsType[config.ProblemsError](err); ok {
-		return &wire.Error{
-			Status: http.StatusConflict, Type: wire.TypeInvalid, Code: "configuration_wrong", NoRetry: true,
-			Message: "this is kept, but takes effect only once the configuration is right: " + wrong.Error(),
-		}
-	}
-	return err
-}

@@ -40,6 +40,9 @@ func (c control) Status(ctx context.Context) admin.Status {
 			s.Backup.Next = b.began
 		}
 	}
+	if wrong := b.edge.Problem(); wrong != "" {
+		s.Problems = append(s.Problems, wrong)
+	}
 	for _, wrong := range b.state(ctx).Conditions() {
 		if wrong.Name != "reload" { // it is among the others already
 			s.Problems = append(s.Problems, wrong.Text)
@@ -266,17 +269,16 @@ func (c control) ChangeSettings(ctx context.Context, who store.Actor, values map
 		next = map[string]string{}
 	}
 	maps.Copy(next, values)
-	if _, _, err := b.options.read(next); err != nil {
-		return invalid("values", "%v", err)
-	}
-	raw, err := json.Marshal(next)
+	return b.takeSettings(ctx, next, func() error { return b.keepSettings(ctx, who, next) }, func() error { return b.keepSettings(ctx, who, stored) })
+}
+
+// keepSettings stores settings.
+func (b *box) keepSettings(ctx context.Context, who store.Actor, values map[string]string) error {
+	raw, err := json.Marshal(values)
 	if err != nil {
 		return err
 	}
-	if err := b.store.SetSetting(ctx, who, settingsName, raw); err != nil {
-		return err
-	}
-	return b.takeOn(ctx)
+	return b.store.SetSetting(ctx, who, settingsName, raw)
 }
 
 // Reload reads the configuration again.

@@ -3,13 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"time"
 
@@ -64,17 +61,14 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// answers asks the box for its health as a client of the network would: over TLS, by its name, under its own root.
+// answers asks the box for its health as a client of the network would: over TLS, by its name.
 func (b *box) answers(ctx context.Context) error {
-	roots := x509.NewCertPool()
-	pem, _ := b.edge.Root()
-	roots.AppendCertsFromPEM(pem)
-	at := net.JoinHostPort(reachable(b.listened), strconv.Itoa(b.edge.Port()))
+	at, trust := b.edge.Self()
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", at)
 		},
-		TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: b.edge.Name(), MinVersion: tls.VersionTLS12}, DisableKeepAlives: true,
+		TLSClientConfig: trust, DisableKeepAlives: true,
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
@@ -91,18 +85,6 @@ func (b *box) answers(ctx context.Context) error {
 		return fmt.Errorf("asking the box for its health: it answers %s", res.Status)
 	}
 	return nil
-}
-
-// reachable is an address of this machine at which one that is listened on can be reached.
-func reachable(host string) string {
-	a, err := netip.ParseAddr(host)
-	switch {
-	case host == "" || err == nil && a.IsUnspecified() && a.Is4():
-		return "127.0.0.1"
-	case err == nil && a.IsUnspecified():
-		return "::1"
-	}
-	return host
 }
 
 // preloaded reports whether the models that are to be loaded at the start are loaded, or are known not to be.

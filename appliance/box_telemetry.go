@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -23,6 +24,22 @@ const lookLimit = 2 * time.Second
 type reporting struct {
 	of      string // what of the configuration it depends on
 	clients []*egress.Client
+	export  *telemetry.Export // nil for no collector
+	hook    telemetry.Sender  // nil for no webhook
+}
+
+// close gives up one that nobody uses any more: what it has is sent if that goes fast.
+func (r *reporting) close(ctx context.Context, log *slog.Logger) {
+	if r.export != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookLimit)
+		defer cancel()
+		if err := r.export.Close(ctx); err != nil {
+			log.Debug("what was left for the collector is dropped", "why", err)
+		}
+	}
+	for _, c := range r.clients {
+		c.Close()
+	}
 }
 
 // startReporting makes what counts and tells. It tells nobody yet.
@@ -42,38 +59,44 @@ func (b *box) startReporting() {
 	})
 }
 
-// report makes a configuration's collector and webhook the ones that are told. An error leaves those before it.
-func (b *box) report(ctx context.Context, cfg config.Box) error {
+// newReporting makes the collector and the webhook of a configuration, or nil when they are those that are told already.
+func (b *box) newReporting(ctx context.Context, cfg config.Box) (_ *reporting, err error) {
 	t := cfg.Telemetry
-	next := reporting{of: fmt.Sprintf("%q", []string{cfg.Name, t.OTLP, string(t.Webhook), string(t.Secret), fmt.Sprint(cfg.Egress.Private)})}
+	next := &reporting{of: fmt.Sprintf("%q", []string{cfg.Name, t.OTLP, string(t.Webhook), string(t.Secret), fmt.Sprint(cfg.Egress.Private)})}
 	if next.of == b.reporting.of {
-		return nil
+		return nil, nil
 	}
-	var export *telemetry.Export
+	defer func() {
+		if err != nil {
+			next.close(ctx, b.log)
+		}
+	}()
 	if t.OTLP != "" {
 		client, err := next.client(t.OTLP, cfg.Egress.Private)
 		if err != nil {
-			return fmt.Errorf("telemetry.otlp: %w", err)
+			return nil, fmt.Errorf("telemetry.otlp: %w", err)
 		}
-		if export, err = telemetry.NewExport(ctx, telemetry.ExportConfig{URL: t.OTLP, Box: cfg.Name, Version: version, Client: client, Log: b.log}); err != nil {
-			return fmt.Errorf("telemetry.otlp: %w", err)
+		if next.export, err = telemetry.NewExport(ctx, telemetry.ExportConfig{URL: t.OTLP, Box: cfg.Name, Version: version, Client: client, Log: b.log}); err != nil {
+			return nil, fmt.Errorf("telemetry.otlp: %w", err)
 		}
 	}
-	var hook telemetry.Sender
 	if t.Webhook != "" {
 		client, err := next.client(string(t.Webhook), cfg.Egress.Private)
 		if err != nil {
-			return fmt.Errorf("telemetry.webhook: %w", err)
+			return nil, fmt.Errorf("telemetry.webhook: %w", err)
 		}
-		hook = telemetry.Webhook{URL: t.Webhook, Secret: t.Secret, Client: client}
+		next.hook = telemetry.Webhook{URL: t.Webhook, Secret: t.Secret, Client: client}
 	}
-	b.alerts.Tell(hook)
-	b.endExport(ctx, export)
-	for _, c := range b.reporting.clients {
-		c.Close()
-	}
-	b.reporting = next
-	return nil
+	return next, nil
+}
+
+// tell makes a collector and a webhook the ones that are told; those before have a moment to send what they have.
+func (b *box) tell(ctx context.Context, next *reporting) {
+	old := b.reporting
+	b.alerts.Tell(next.hook)
+	b.metrics.SetExport(next.export)
+	b.reporting = *next
+	old.close(ctx, b.log)
 }
 
 // client makes one that may reach a URL.
@@ -92,19 +115,6 @@ func (r *reporting) client(to string, private []string) (*egress.Client, error) 
 	}
 	r.clients = append(r.clients, c)
 	return c, nil
-}
-
-// endExport lets another exporter take over, nil for none, and gives the one before a moment to send what it has.
-func (b *box) endExport(ctx context.Context, next *telemetry.Export) {
-	old := b.metrics.SetExport(next)
-	if old == nil {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookLimit)
-	defer cancel()
-	if err := old.Close(ctx); err != nil {
-		b.log.Debug("what was left for the collector is dropped", "why", err)
-	}
 }
 
 // state is where the box stands.

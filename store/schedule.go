@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -58,8 +59,21 @@ func (c *scheduler) set(p *Schedule) error {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.plan, c.status = p, BackupStatus{}
+	if !p.same(c.plan) {
+		c.status = BackupStatus{}
+	}
+	c.plan = p
 	return nil
+}
+
+// same reports whether another schedule does the same, with other files perhaps: then it goes on with how that one is doing.
+func (p *Schedule) same(other *Schedule) bool {
+	if p == nil || other == nil {
+		return p == other
+	}
+	a, b := *p, *other
+	a.Options.Files, b.Options.Files = nil, nil
+	return reflect.DeepEqual(a, b)
 }
 
 func (c *scheduler) get() (*Schedule, BackupStatus) {

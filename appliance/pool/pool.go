@@ -31,16 +31,21 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"onebit/engine"
 )
+
+// defaultWait is how long a request waits for its model when nothing else is said.
+const defaultWait = 10 * time.Minute
 
 // Config describes a Pool.
 type Config struct {
@@ -62,7 +67,7 @@ func (c Config) withDefaults() Config {
 		at    *time.Duration
 		value time.Duration
 	}{
-		{&c.Wait, 10 * time.Minute},
+		{&c.Wait, defaultWait},
 		{&c.Patience, 2 * time.Second},
 		{&c.Settle, 5 * time.Second},
 		{&c.Look, 250 * time.Millisecond},
@@ -84,6 +89,7 @@ func (c Config) withDefaults() Config {
 type Pool struct {
 	cfg  Config
 	kick chan struct{} // something has changed for Run to look at
+	wait atomic.Int64  // the longest that a request waits for its model, in nanoseconds
 
 	mu        sync.Mutex
 	models    map[string]*model
@@ -168,16 +174,16 @@ func New(cfg Config) (*Pool, error) {
 	case cfg.Log == nil:
 		return nil, errors.New("a pool needs a log")
 	}
-	return &Pool{
+	p := &Pool{
 		cfg: cfg.withDefaults(), kick: make(chan struct{}, 1),
 		models: map[string]*model{}, residents: map[*resident]bool{},
-	}, nil
+	}
+	p.SetWait(cfg.Wait)
+	return p, nil
 }
 
-// Set replaces the list of models. What is no longer listed, or was loaded with other options, gets no new requests and
-// ends with its last one; requests in line for a model that is still listed wait on. A list that names a model twice
-// is refused and changes nothing.
-func (p *Pool) Set(specs []ModelSpec) error {
+// Check returns why Set would refuse a list of models.
+func Check(specs []ModelSpec) error {
 	seen := map[string]bool{}
 	for _, s := range specs {
 		switch {
@@ -186,6 +192,23 @@ func (p *Pool) Set(specs []ModelSpec) error {
 		case seen[s.Name]:
 			return fmt.Errorf("two models are called %q", s.Name)
 		}
+		seen[s.Name] = true
+	}
+	return nil
+}
+
+// SetWait changes how long requests wait at most that come from now on; 0 is the default.
+func (p *Pool) SetWait(d time.Duration) { p.wait.Store(int64(cmp.Or(d, defaultWait))) }
+
+// Set replaces the list of models. What is no longer listed, or was loaded with other options, gets no new requests and
+// ends with its last one; requests in line for a model that is still listed wait on. A list that names a model twice
+// is refused and changes nothing.
+func (p *Pool) Set(specs []ModelSpec) error {
+	if err := Check(specs); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for _, s := range specs {
 		seen[s.Name] = true
 	}
 	defer p.wake()
@@ -319,7 +342,8 @@ func (m *model) lease() *resident {
 
 // await waits for what becomes of a place in line.
 func (p *Pool) await(ctx context.Context, name string, w *waiter) (*resident, error) {
-	limit := time.NewTimer(p.cfg.Wait)
+	longest := time.Duration(p.wait.Load())
+	limit := time.NewTimer(longest)
 	defer limit.Stop()
 	var err error
 	select {
@@ -328,7 +352,7 @@ func (p *Pool) await(ctx context.Context, name string, w *waiter) (*resident, er
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	case <-limit.C:
-		err = &engine.TimeoutError{Timer: "waiting for the model " + name + " to be loaded", Limit: p.cfg.Wait}
+		err = &engine.TimeoutError{Timer: "waiting for the model " + name + " to be loaded", Limit: longest}
 	}
 	p.mu.Lock()
 	m := p.models[name]

@@ -140,7 +140,11 @@ func (a *Auth) getLogin(w http.ResponseWriter, r *http.Request) error {
 		}
 		return answer(w, http.StatusOK, came{Person: p.Person, Name: p.Name, Role: string(p.Role)})
 	}
-	return a.page(w, http.StatusOK, "login", view{Title: "Log in"})
+	p, err := a.byLogin(r.Context(), r)
+	if err != nil { // whatever the reason is, logging in is the way on
+		return a.page(w, http.StatusOK, "login", view{Title: "Log in"})
+	}
+	return a.page(w, http.StatusOK, "home", view{Title: "You are logged in", Name: p.Name, Admin: p.Admin, API: "https://" + r.Host + "/v1", Still: true})
 }
 
 func (a *Auth) postLogin(w http.ResponseWriter, r *http.Request) error {

@@ -71,12 +71,24 @@ func TestForms(t *testing.T) {
 	if got.StatusCode != 303 || got.Header.Get("Location") != "/" {
 		t.Errorf("coming in: %d to %q", got.StatusCode, got.Header.Get("Location"))
 	}
+	member := cookieOf(t, got)
 	form = url.Values{"name": {"anna"}, "password": {good}}
 	got, _ = send(t, s, "POST", "/login", form.Encode(), asPage, asForm)
 	if got.StatusCode != 303 {
 		t.Fatalf("logging in: %d", got.StatusCode)
 	}
 	cookie := cookieOf(t, got)
+	got, page = send(t, s, "GET", "/login", "", asPage, cookie)
+	if got.StatusCode != 200 || !strings.Contains(page, "logged in as anna, an admin") || !strings.Contains(page, "https:"+s.URL[strings.Index(s.URL, "//"):]+"/v1") ||
+		!strings.Contains(page, `action="/logout"`) || strings.Contains(page, "<script") || !strings.Contains(got.Header.Get("Content-Security-Policy"), "default-src 'none'") {
+		t.Errorf("the page of somebody who is in: %d %v\n%s", got.StatusCode, got.Header, page)
+	}
+	if got, page := send(t, s, "GET", "/login", "", asPage, member); got.StatusCode != 200 || !strings.Contains(page, "&lt;b&gt;bob&lt;/b&gt;.") || strings.Contains(page, "<b>") || strings.Contains(page, "an admin.") {
+		t.Errorf("the page of a member: %d\n%s", got.StatusCode, page)
+	}
+	if _, page := send(t, s, "GET", "/login", "", asPage, cookie+"x"); !strings.Contains(page, `name="password"`) {
+		t.Errorf("the page of somebody with a wrong cookie:\n%s", page)
+	}
 	got, _ = send(t, s, "POST", "/logout", "", asPage, asForm, cookie)
 	if got.StatusCode != 303 || len(got.Cookies()) != 1 || got.Cookies()[0].MaxAge >= 0 {
 		t.Errorf("logging out: %d with %v", got.StatusCode, got.Cookies())

@@ -19,6 +19,9 @@ type view struct {
 	Restore                    bool // whether a backup can be restored
 	Settings                   bool // whether a claim chooses the box's name and its TLS mode
 	Armed                      bool // whether a claim code is good
+	Admin                      bool
+	API                        string // where programs reach the box
+	Still                      bool   // the page needs no script
 }
 
 // pages are parsed when the program is built into a test or started: a mistake in one cannot wait for its first reader.

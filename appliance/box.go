@@ -30,7 +30,8 @@ const applianceUsage = `usage: 1bit appliance [options]
 Runs a box: many models behind HTTPS and HTTP/3, with people, keys and one state directory. The first start shows a
 code on the console, with which the box is claimed; until then it answers nothing else.
 
-  --config FILE     the configuration (STATE/1bit.yaml, when it is there); 1bit config check looks for mistakes
+  --config FILE     the configuration, YAML or TOML (STATE/1bit.yaml or STATE/1bit.toml, when it is there); 1bit config
+                    check looks for mistakes
   --state DIR       where the box keeps its state ($STATE_DIRECTORY, else ~/.local/state/1bit)
   --port N          HTTPS and HTTP/3 (443; 0 takes a free one)
   --http-port N     plain HTTP with the trust page (80; -1 turns it off)
@@ -86,6 +87,7 @@ type box struct {
 	changing  sync.Mutex // one change of the settings at a time; taken before reloading
 	now       atomic.Pointer[boxAssembly]
 	api       atomic.Pointer[gateway.Gateway]
+	seen      atomic.Pointer[string] // the stamp of the configuration file when it was last read
 	downloads downloads
 	problems  problems
 

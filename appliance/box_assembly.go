@@ -95,6 +95,8 @@ func (b *box) read(ctx context.Context) (*boxAssembly, error) {
 
 // readWith does so with other settings.
 func (b *box) readWith(ctx context.Context, values map[string]string) (*boxAssembly, error) {
+	seen := b.options.stamp() // before it is read: a change meanwhile is read again
+	b.seen.Store(&seen)
 	cfg, origins, err := b.options.read(values)
 	if err != nil {
 		return nil, err

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -17,7 +16,7 @@ const configUsage = `usage: 1bit config check|print [options]
   check   say whether the configuration is right, and each mistake in it
   print   show each value that holds, and where it comes from
 
-  --config FILE     the configuration (STATE/1bit.yaml, when it is there)
+  --config FILE     the configuration (STATE/1bit.yaml or STATE/1bit.toml, when it is there)
   --state DIR       the state directory
   --set PATH=VALUE  replace one value; may be given more than once
 
@@ -83,26 +82,40 @@ func stateDir(getenv func(string) string) (string, error) {
 	return filepath.Join(home, ".local", "state", "1bit"), nil
 }
 
-// read makes the configuration of the moment; stored are settings that were made through the control plane.
-func (o boxOptions) read(stored map[string]string) (config.Box, config.Origins, error) {
-	src := config.Source{Stored: stored, File: o.file, Env: os.Environ(), Set: o.set}
-	if o.file == "" {
-		src.File = filepath.Join(o.state, "1bit.yaml")
-	}
-	text, err := os.ReadFile(src.File)
-	if err != nil && (o.file != "" || !errors.Is(err, fs.ErrNotExist)) {
-		return config.Box{}, nil, fmt.Errorf("reading the configuration: %w", err)
-	}
-	src.YAML = text
-	return config.ReadBox(src)
-}
+// configNames are the names of the configuration in a state directory and in a copy; a box has one of them.
+var configNames = []string{"1bit.yaml", "1bit.toml"}
 
-// path is the file that read reads.
+// path is the file that read reads. Of none in the state directory it is the one that could be there.
 func (o boxOptions) path() string {
 	if o.file != "" {
 		return o.file
 	}
-	return filepath.Join(o.state, "1bit.yaml")
+	for _, name := range configNames {
+		if path := filepath.Join(o.state, name); exists(path) {
+			return path
+		}
+	}
+	return filepath.Join(o.state, configNames[0])
+}
+
+// exists reports whether something has this path, a link to nowhere too.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// read makes the configuration of the moment; stored are settings that were made through the control plane.
+func (o boxOptions) read(stored map[string]string) (config.Box, config.Origins, error) {
+	src := config.Source{Stored: stored, File: o.path(), Env: os.Environ(), Set: o.set}
+	if first, second := filepath.Join(o.state, configNames[0]), filepath.Join(o.state, configNames[1]); o.file == "" && exists(first) && exists(second) {
+		return config.Box{}, nil, config.ProblemsError{{Where: second, Text: "there is " + first + " as well; keep one of them"}}
+	}
+	text, err := os.ReadFile(src.File)
+	if err != nil && (o.file != "" || exists(src.File)) {
+		return config.Box{}, nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	src.Text = text
+	return config.ReadBox(src)
 }
 
 // exposed says that others of this machine can read secrets of the configuration; empty when they cannot.
@@ -152,7 +165,11 @@ func (p program) config(args []string) int {
 		return p.fail("config "+verb, err)
 	}
 	if verb == "print" {
-		fmt.Fprint(p.stdout, config.Print(box, origins))
+		form := config.Print
+		if config.IsTOML(o.path()) {
+			form = config.PrintTOML
+		}
+		fmt.Fprint(p.stdout, form(box, origins))
 		return 0
 	}
 	if warning := o.exposed(origins); warning != "" {

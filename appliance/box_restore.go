@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"onebit/appliance/auth"
@@ -80,9 +80,6 @@ func (r *restoring) finish(ctx context.Context, b *box) error {
 	return errRestored
 }
 
-// configName is the configuration's name in a state directory and in a copy.
-const configName = "1bit.yaml"
-
 // maxConfig is the longest configuration that goes into a copy, in bytes.
 const maxConfig = 1 << 20
 
@@ -92,20 +89,22 @@ func (c control) BackupFiles() map[string][]byte {
 	if err != nil || len(text) > maxConfig {
 		return nil
 	}
-	return map[string][]byte{configName: text}
+	name := configNames[0]
+	if config.IsTOML(c.b.options.path()) {
+		name = configNames[1]
+	}
+	return map[string][]byte{name: text}
 }
 
 // putConfig puts the configuration of a copy into a state directory that has none. One that is there stays: it is this
 // machine's.
 func putConfig(state string, files map[string][]byte) error {
-	text, ok := files[configName]
-	if !ok {
+	i := slices.IndexFunc(configNames, func(name string) bool { return files[name] != nil })
+	if i < 0 || slices.ContainsFunc(configNames, func(name string) bool { return exists(filepath.Join(state, name)) }) {
 		return nil
 	}
-	f, err := os.OpenFile(filepath.Join(state, configName), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if errors.Is(err, fs.ErrExist) {
-		return nil
-	}
+	text := files[configNames[i]]
+	f, err := os.OpenFile(filepath.Join(state, configNames[i]), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("putting the configuration back: %w", err)
 	}

@@ -124,38 +124,46 @@ func (b *box) serveSocket(ctx context.Context, l net.Listener) error {
 }
 
 // look is how often the configuration file is looked at.
-const look = 2 * time.Second
+const look = time.Second
 
-// watch reads the configuration again on SIGHUP and when its file has changed.
+// watch reads the configuration again on SIGHUP and when its file has changed. A file that is being written is left
+// until it has stayed the same from one look to the next: half of it, or none, is a configuration too.
 func (b *box) watch(ctx context.Context) error {
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, hangupSignals()...)
 	defer signal.Stop(hangup)
 	tick := time.NewTicker(look)
 	defer tick.Stop()
-	before := stampOf(b.options.path())
+	last := b.options.stamp()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-hangup:
-			before = stampOf(b.options.path())
 		case <-tick.C:
-			now := stampOf(b.options.path())
-			if now == before {
+			now := b.options.stamp()
+			steady := now == last
+			last = now
+			if seen := b.seen.Load(); !steady || now == *seen {
 				continue
 			}
-			before = now
 		}
 		_ = b.reload(ctx) // it has told the log and the status
 	}
 }
 
-// stampOf is what changes when a file does.
-func stampOf(path string) string {
-	info, err := os.Stat(path)
-	if err != nil {
-		return ""
+// stamp is what changes when a configuration file does, or another one is there.
+func (o boxOptions) stamp() string {
+	var all strings.Builder
+	paths := []string{o.file}
+	if o.file == "" {
+		paths = []string{filepath.Join(o.state, configNames[0]), filepath.Join(o.state, configNames[1])}
 	}
-	return fmt.Sprint(info.Size(), info.ModTime().UnixNano())
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil {
+			fmt.Fprint(&all, info.Size(), " ", info.ModTime().UnixNano(), " ", info.Mode())
+		}
+		fmt.Fprint(&all, ";")
+	}
+	return all.String()
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -140,8 +139,8 @@ func variable(path string) string {
 	return "ONEBIT_" + strings.ToUpper(strings.ReplaceAll(path, ".", "_"))
 }
 
-// foreign are variables with our prefix that mean something else.
-var foreign = []string{"ONEBIT_LOG", "ONEBIT_CPU", "ONEBIT_SOCKET", "ONEBIT_NPU", "ONEBIT_ZINC", "ONEBIT_DS4", "ONEBIT_LLAMA_SERVER", "ONEBIT_LEAN_SERVER", "ONEBIT_ONNX_SERVER"}
+// notOurs are variables with our prefix that mean something else.
+var notOurs = []string{"ONEBIT_LOG", "ONEBIT_CPU", "ONEBIT_SOCKET", "ONEBIT_NPU", "ONEBIT_ZINC", "ONEBIT_DS4", "ONEBIT_LLAMA_SERVER", "ONEBIT_LEAN_SERVER", "ONEBIT_ONNX_SERVER"}
 
 // environment applies the variables that name a path. A variable that names none is left alone unless it is near to
 // one: other programs may use the prefix.
@@ -153,7 +152,7 @@ func (r *reader) environment(env []string, box *Box) {
 	}
 	for _, pair := range env {
 		name, text, _ := strings.Cut(pair, "=")
-		if !strings.HasPrefix(name, "ONEBIT_") || slices.Contains(foreign, name) {
+		if !strings.HasPrefix(name, "ONEBIT_") || slices.Contains(notOurs, name) {
 			continue
 		}
 		i := slices.Index(names, name)
@@ -195,74 +194,6 @@ func (r *reader) apply(where, text string, f field) {
 		return
 	}
 	r.origins[f.path] = where
-}
-
-// Print writes a configuration as a file that would make it, each value with where it came from. Secrets are not shown.
-func Print(box Box, from Origins) string {
-	var b strings.Builder
-	printStruct(&b, "", "", reflect.ValueOf(box), from)
-	return b.String()
-}
-
-func printStruct(b *strings.Builder, indent, path string, v reflect.Value, from Origins) {
-	for i, name := range fields(v.Type()) {
-		printValue(b, indent, name, join(path, name), v.Field(i), from)
-	}
-}
-
-func printValue(b *strings.Builder, indent, name, path string, v reflect.Value, from Origins) {
-	t := v.Type()
-	origin, ok := from[path]
-	if !ok {
-		origin = "default"
-	}
-	switch {
-	case isScalar(t):
-		fmt.Fprintf(b, "%s%s: %s  # %s\n", indent, name, written(v), origin)
-	case t.Kind() == reflect.Struct:
-		fmt.Fprintf(b, "%s%s:\n", indent, name)
-		printStruct(b, indent+"  ", path, v, from)
-	case t.Kind() == reflect.Map:
-		if v.Len() == 0 {
-			fmt.Fprintf(b, "%s%s: {}\n", indent, name)
-			return
-		}
-		fmt.Fprintf(b, "%s%s:\n", indent, name)
-		keys := v.MapKeys()
-		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
-		for _, key := range keys {
-			fmt.Fprintf(b, "%s  %s: %s\n", indent, key, written(v.MapIndex(key)))
-		}
-	case v.Len() == 0:
-		fmt.Fprintf(b, "%s%s: []  # %s\n", indent, name, origin)
-	default:
-		fmt.Fprintf(b, "%s%s:  # %s\n", indent, name, origin)
-		for i := range v.Len() {
-			if isScalar(t.Elem()) {
-				fmt.Fprintf(b, "%s  - %s\n", indent, written(v.Index(i)))
-				continue
-			}
-			var item strings.Builder
-			printStruct(&item, indent+"    ", fmt.Sprintf("%s[%d]", path, i), v.Index(i), from)
-			b.WriteString(indent + "  - " + strings.TrimPrefix(item.String(), indent+"    "))
-		}
-	}
-}
-
-// written is a scalar as the file has it.
-func written(v reflect.Value) string {
-	switch x := v.Interface().(type) {
-	case Secret:
-		if x == "" {
-			return `""`
-		}
-		return strconv.Quote(hidden)
-	case Size:
-		return x.String()
-	case string:
-		return fmt.Sprintf("%q", x)
-	}
-	return fmt.Sprint(v.Interface())
 }
 
 // String writes the size with the largest unit that divides it.

@@ -4,13 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"go.yaml.in/yaml/v3"
 )
 
 // maxFile is the longest configuration file that is read, in bytes.
@@ -41,8 +40,8 @@ func (p ProblemsError) Error() string {
 type Source struct {
 	Stored map[string]string // settings made through the control plane, by path; only those that it may change count
 
-	File string   // for messages
-	YAML []byte   // the file's content
+	File string   // its name, for messages; one that ends in .toml is in TOML, every other in YAML
+	Text []byte   // its content
 	Env  []string // NAME=VALUE
 	Set  []string // PATH=VALUE, from flags
 }
@@ -55,7 +54,7 @@ func ReadBox(src Source) (Box, Origins, error) {
 	r := reader{file: src.File, origins: Origins{}}
 	box := BoxDefaults()
 	r.stored(src.Stored, &box)
-	r.yaml(src.YAML, &box)
+	r.content(src.Text, &box)
 	r.environment(src.Env, &box)
 	r.flags(src.Set, &box)
 	if len(r.problems) == 0 {
@@ -81,37 +80,44 @@ func (r *reader) bad(where, format string, args ...any) {
 
 func (r *reader) line(n int) string { return r.file + ":" + strconv.Itoa(n) }
 
-// yaml reads the file. An empty one is a configuration too.
-func (r *reader) yaml(content []byte, box *Box) {
-	if len(content) > maxFile {
+// content reads the file. An empty one is a configuration too.
+func (r *reader) content(text []byte, box *Box) {
+	if len(text) > maxFile {
 		r.bad(r.file, "the file is larger than %d bytes", maxFile)
 		return
 	}
-	var doc yaml.Node
-	if err := yaml.Unmarshal(content, &doc); err != nil {
-		r.bad(r.file, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
-		return
+	read := readYAML
+	if IsTOML(r.file) {
+		read = readTOML
 	}
-	if len(doc.Content) == 0 || doc.Content[0].Tag == "!!null" {
-		return
+	n, err := read(text)
+	switch {
+	case err != nil && err.line > 0:
+		r.bad(r.line(err.line), "%s", err.text)
+	case err != nil:
+		r.bad(r.file, "%s", err.text)
+	case n != nil:
+		r.node(n, "", reflect.ValueOf(box).Elem())
 	}
-	r.node(doc.Content[0], "", reflect.ValueOf(box).Elem())
 }
 
+// IsTOML reports whether a file is read as TOML, by its name.
+func IsTOML(file string) bool { return strings.EqualFold(filepath.Ext(file), ".toml") }
+
 // node puts a node of the file into v, whose path is given.
-func (r *reader) node(n *yaml.Node, path string, v reflect.Value) {
-	r.where = r.line(n.Line)
+func (r *reader) node(n *node, path string, v reflect.Value) {
+	r.where = r.line(n.line)
 	switch {
-	case n.Kind == yaml.AliasNode || n.Anchor != "":
-		r.bad(r.where, "%s: anchors and aliases are not used here; write the value out", shown(path))
-	case n.Kind == yaml.ScalarNode && n.Tag == "!!null":
+	case n.form == foreign:
+		r.bad(r.where, "%s: %s", shown(path), n.text)
+	case n.form == nothing:
 		r.bad(r.where, "%s has no value; give one, or take the line out", shown(path))
 	case isScalar(v.Type()):
-		if n.Kind != yaml.ScalarNode {
+		if n.form != scalar {
 			r.bad(r.where, "%s is one value, not a list or a map", shown(path))
 			return
 		}
-		r.scalar(n.Value, path, v)
+		r.scalar(n.text, path, v)
 	case v.Kind() == reflect.Slice:
 		r.list(n, path, v)
 	case v.Kind() == reflect.Map:
@@ -122,35 +128,34 @@ func (r *reader) node(n *yaml.Node, path string, v reflect.Value) {
 }
 
 // object reads a map whose keys are the fields of a struct.
-func (r *reader) object(n *yaml.Node, path string, v reflect.Value) {
-	if n.Kind != yaml.MappingNode {
-		r.bad(r.line(n.Line), "%s is a map of %s", shown(path), strings.Join(fields(v.Type()), ", "))
+func (r *reader) object(n *node, path string, v reflect.Value) {
+	if n.form != table {
+		r.bad(r.line(n.line), "%s is a map of %s", shown(path), strings.Join(fields(v.Type()), ", "))
 		return
 	}
 	seen := map[string]bool{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
-		index := slices.Index(fields(v.Type()), key.Value)
+	for _, p := range n.pairs {
+		index := slices.Index(fields(v.Type()), p.name)
 		switch {
 		case index < 0:
-			r.bad(r.line(key.Line), "there is no %s%s", join(path, key.Value), meant(key.Value, fields(v.Type())))
-		case seen[key.Value]:
-			r.bad(r.line(key.Line), "%s is given twice", join(path, key.Value))
+			r.bad(r.line(p.line), "there is no %s%s", join(path, p.name), meant(p.name, fields(v.Type())))
+		case seen[p.name]:
+			r.bad(r.line(p.line), "%s is given twice", join(path, p.name))
 		default:
-			seen[key.Value] = true
-			r.node(value, join(path, key.Value), v.Field(index))
+			seen[p.name] = true
+			r.node(p.value, join(path, p.name), v.Field(index))
 		}
 	}
 }
 
 // list reads a list; a single text stands for a list of one.
-func (r *reader) list(n *yaml.Node, path string, v reflect.Value) {
-	items := n.Content
+func (r *reader) list(n *node, path string, v reflect.Value) {
+	items := n.items
 	switch {
-	case n.Kind == yaml.ScalarNode && isScalar(v.Type().Elem()):
-		items = []*yaml.Node{n}
-	case n.Kind != yaml.SequenceNode:
-		r.bad(r.line(n.Line), "%s is a list", shown(path))
+	case n.form == scalar && isScalar(v.Type().Elem()):
+		items = []*node{n}
+	case n.form != list:
+		r.bad(r.line(n.line), "%s is a list", shown(path))
 		return
 	}
 	out := reflect.MakeSlice(v.Type(), len(items), len(items))
@@ -161,20 +166,26 @@ func (r *reader) list(n *yaml.Node, path string, v reflect.Value) {
 		r.node(item, fmt.Sprintf("%s[%d]", path, i), out.Index(i))
 	}
 	v.Set(out)
-	r.origins[path] = r.line(n.Line)
+	r.origins[path] = r.line(n.line)
 }
 
 // table reads a map from any text to a secret.
-func (r *reader) table(n *yaml.Node, path string, v reflect.Value) {
-	if n.Kind != yaml.MappingNode {
-		r.bad(r.line(n.Line), "%s is a map", shown(path))
+func (r *reader) table(n *node, path string, v reflect.Value) {
+	if n.form != table {
+		r.bad(r.line(n.line), "%s is a map", shown(path))
 		return
 	}
 	out := reflect.MakeMap(v.Type())
-	for i := 0; i+1 < len(n.Content); i += 2 {
+	seen := map[string]bool{}
+	for _, p := range n.pairs {
+		if seen[p.name] {
+			r.bad(r.line(p.line), "%s is given twice", join(path, p.name))
+			continue
+		}
+		seen[p.name] = true
 		value := reflect.New(v.Type().Elem()).Elem()
-		r.node(n.Content[i+1], join(path, n.Content[i].Value), value)
-		out.SetMapIndex(reflect.ValueOf(n.Content[i].Value), value)
+		r.node(p.value, join(path, p.name), value)
+		out.SetMapIndex(reflect.ValueOf(p.name), value)
 	}
 	v.Set(out)
 }

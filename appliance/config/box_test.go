@@ -14,7 +14,7 @@ import (
 )
 
 func read(text string) (config.Box, config.Origins, error) {
-	return config.ReadBox(config.Source{File: "box.yaml", YAML: []byte(text)})
+	return config.ReadBox(config.Source{File: "box.yaml", Text: []byte(text)})
 }
 
 func TestBoxDefaults(t *testing.T) {
@@ -75,7 +75,9 @@ func TestBoxMistakes(t *testing.T) {
 		{"unknown key below", "listen:\n  prot: 1", "box.yaml:2: there is no listen.prot; did you mean port?"},
 		{"unlike any", "listen:\n  zzzzzzzz: 1", "box.yaml:2: there is no listen.zzzzzzzz; there are host, port"},
 		{"twice", "name: a\nname: b", "box.yaml:2: name is given twice"},
-		{"not YAML", "name: [", "box.yaml: line 1"},
+		{"not YAML", "name: [", "box.yaml:1: did not find"},
+		{"two documents", "name: a\n---\nname: b", "box.yaml:2: a second document"},
+		{"twice in a map", "tls: {acme: {dns_options: {a: b, a: c}}}", "box.yaml:1: tls.acme.dns_options.a is given twice"},
 		{"wrong kind", "listen: 5", "box.yaml:1: listen is a map of host"},
 		{"list for a value", "name: [a]", "box.yaml:1: name is one value"},
 		{"value for a list", "models: 5", "box.yaml:1: models is a list"},
@@ -119,6 +121,139 @@ func TestBoxMistakes(t *testing.T) {
 	}
 }
 
+func TestBoxTOMLMistakes(t *testing.T) {
+	for _, c := range []struct{ name, text, want string }{
+		{"unknown key", "# a box\nnaem = 'x'", "box.toml:2: there is no naem; did you mean name?"},
+		{"unknown key below", "[listen]\n\nprot = 1", "box.toml:3: there is no listen.prot; did you mean port?"},
+		{"unknown table", "name = 'a'\n[listne]\nport = 1", "box.toml:2: there is no listne; did you mean listen?"},
+		{"unknown dotted", "listen.prot = 1", "box.toml:1: there is no listen.prot; did you mean port?"},
+		{"twice", "name = 'a'\nname = 'b'", "box.toml:2: name is given twice"},
+		{"a table twice", "[listen]\nport = 1\n[listen]\nhost = ''", "box.toml:3: listen is given twice"},
+		{"dotted and table", "listen.port = 1\n[listen]\nhost = ''", "box.toml:2:"},
+		{"twice below", "[listen]\nport = 1\nport = 2", "box.toml:3: listen.port is given twice"},
+		{"twice in a map", "[tls.acme.dns_options]\na = 'b'\na = 'c'", "box.toml:3: tls.acme.dns_options.a is given twice"},
+		{"twice in line", "listen = {port = 1, port = 2}", "box.toml:1: listen.port is given twice"},
+		{"added to what is closed", "log = {level = 'info'}\nlog.keep = '3d'", "box.toml:2:"},
+		{"a list and its table", "models = []\n[[models]]\nname = 'a'", "box.toml:2:"},
+		{"not TOML", "name = [", "box.toml:1: "},
+		{"not TOML further down", "name = 'a'\n\nlisten: 5", "box.toml:3: "},
+		{"YAML", "name: a\n", "box.toml:1: "},
+		{"wrong kind", "listen = 5", "box.toml:1: listen is a map of host"},
+		{"list for a value", "name = ['a']", "box.toml:1: name is one value"},
+		{"value for a list", "models = 5", "box.toml:1: models is a list"},
+		{"table for a list", "[models]\nname = 'a'", "box.toml:1: models is a list"},
+		{"list for a table", "[[listen]]\nport = 1", "box.toml:1: listen is a map"},
+		{"below a value", "name = 'a'\n[name.b]\nc = 1", "box.toml:2: name is no table"},
+		{"date", "[log]\nkeep = 2026-01-02", "box.toml:2: log.keep: dates and times are not used here"},
+		{"time", "name = 10:00:00", "box.toml:1: name: dates and times are not used here"},
+		{"number", "listen.port = 'many'", `box.toml:1: listen.port: "many" is not a whole number`},
+		{"large number", "listen.port = 99999999999999999999", "box.toml:1: "},
+		{"fraction", "listen.port = 1.5", `listen.port: "1.5" is not a whole number`},
+		{"in a list", "listen.trusted_proxies = [\n  '10.0.0.1',\n  '300.0.0.1',\n]", "box.toml:3: listen.trusted_proxies[1]"},
+		{"second model", "[[models]]\nname = 'a'\nfile = 'f'\n\n[[models]]\nname = 'a'\nfile = 'g'", `box.toml:6: models[1].name: there are two models "a"`},
+		{"a hidden secret", "backup.passphrase = '(secret)'", "box.toml:1: backup.passphrase: (secret) is what is shown in place"},
+		{"deep", "models = " + strings.Repeat("[", 1<<19), "box.toml:1: "},
+		{"deep tables", strings.Repeat("a.", 1<<18) + "a = 1", "box.toml:1: "},
+		{"very long", strings.Repeat("#", 1<<20+1), "larger than"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			_, _, err := readAs("box.toml", c.text)
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestBoxTOMLFile(t *testing.T) {
+	box, origins, err := readAs("BOX.TOML", `
+name = "kitchen"
+listen = {port = 8_443, http_port = -1, trusted_proxies = ["10.0.0.0/8", "192.168.1.7"]}
+memory.reserve = "2.5GiB"
+memory.limit = 0x100000
+log.keep = '7d'
+[tls]
+mode = "acme"
+names = ["box.example.org"]
+acme.challenges = "dns-01"
+[tls.acme.dns_options]
+api_token = "hush"
+[tls.acme]
+dns = "cloudflare"
+[[models]]
+name = "small"
+file = "smollm2"
+ttl = "15m"
+pin = true
+mtp_p_min = 0.5
+[[models]]
+name = "e"
+file = "/models/e.gguf"
+role = "embedding"
+`)
+	if err == nil || !strings.Contains(err.Error(), "BOX.TOML:13: table acme already exists") { // acme.challenges has made it
+		t.Fatalf("a table that was there already: %v, %v", err, box)
+	}
+	box, origins, err = readAs("BOX.TOML", `
+name = "kitchen"
+listen = {port = 8_443, http_port = -1, trusted_proxies = ["10.0.0.0/8", "192.168.1.7"]}
+memory.reserve = "2.5GiB"
+memory.limit = 0x100000
+log.keep = '7d'
+[tls.acme.dns_options]
+api_token = "hush"
+[tls.acme]
+dns = "cloudflare"
+challenges = "dns-01"
+[tls]
+mode = "acme"
+names = ["box.example.org"]
+[[models]]
+name = "small"
+file = "smollm2"
+ttl = "15m"
+pin = true
+mtp_p_min = 0.5
+[[models]]
+name = "e"
+file = "/models/e.gguf"
+role = "embedding"
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprintln(box.Name, box.Listen.Port, box.Listen.HTTPPort, box.Listen.TrustedProxies, box.Memory.Reserve, box.Memory.Limit, box.Log.Keep)
+	if want := "kitchen 8443 -1 [10.0.0.0/8 192.168.1.7/32] 2560MiB 1MiB 168h0m0s\n"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if m := box.Models[0]; m.TTL != 15*time.Minute || !m.Pin || m.Device != "auto" || m.Role != "chat" || m.DraftPMin != "0.5" || box.Models[1].Role != "embedding" {
+		t.Errorf("models %+v", box.Models)
+	}
+	if string(box.TLS.ACME.DNSOptions["api_token"]) != "hush" {
+		t.Error("the secret of the DNS provider is lost")
+	}
+	if origins["models[0].ttl"] != "BOX.TOML:18" || origins["listen.port"] != "BOX.TOML:3" || origins["tls.mode"] != "BOX.TOML:13" {
+		t.Errorf("origins %v", origins)
+	}
+}
+
+// TestBoxTOMLOverrides holds that what stands above a file stands above one in TOML too.
+func TestBoxTOMLOverrides(t *testing.T) {
+	box, origins, err := config.ReadBox(config.Source{
+		File: "box.toml", Text: []byte("name = 'file'\n[listen]\nport = 1\nhttp_port = 2\n"),
+		Stored: map[string]string{"name": "stored", "log.level": "debug"}, Env: []string{"ONEBIT_LISTEN_PORT=3"}, Set: []string{"listen.http_port=4"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(box.Name, " ", box.Listen.Port, " ", box.Listen.HTTPPort, " ", box.Log.Level); got != "file 3 4 debug" {
+		t.Errorf("got %s", got)
+	}
+	if origins["name"] != "box.toml:1" || origins["listen.port"] != "ONEBIT_LISTEN_PORT" || origins["log.level"] != config.Settings {
+		t.Errorf("origins %v", origins)
+	}
+}
+
 func TestBoxTellsAllMistakes(t *testing.T) {
 	_, _, err := read("naem: x\nlisten: {port: a}\nmemory: {reserve: b}\n")
 	if problems, ok := errors.AsType[config.ProblemsError](err); !ok || len(problems) != 3 {
@@ -128,7 +263,7 @@ func TestBoxTellsAllMistakes(t *testing.T) {
 
 func TestBoxOverrides(t *testing.T) {
 	src := config.Source{
-		File: "box.yaml", YAML: []byte("name: file\nlisten: {port: 1, http_port: 2}\nlog: {level: warn}"),
+		File: "box.yaml", Text: []byte("name: file\nlisten: {port: 1, http_port: 2}\nlog: {level: warn}"),
 		Env: []string{"ONEBIT_NAME=variable", "ONEBIT_LISTEN_PORT=3", "ONEBIT_TLS_NAMES=a.example, b.example", "ONEBIT_LOG=debug", "HOME=/", "ONEBIT_SOMETHING_ELSE=1"},
 		Set: []string{"listen.port=4", "web.origins="},
 	}
@@ -161,7 +296,7 @@ func TestBoxOverrides(t *testing.T) {
 
 func TestBoxStoredSettings(t *testing.T) {
 	src := config.Source{
-		File: "box.yaml", YAML: []byte("log: {level: warn}"),
+		File: "box.yaml", Text: []byte("log: {level: warn}"),
 		Stored: map[string]string{"log.level": "debug", "log.keep": "3d", "web.origins": "https://a.example", "programs.zinc": "/bin/sh", "gone": "1"},
 	}
 	box, origins, err := config.ReadBox(src)
@@ -197,47 +332,89 @@ func reveal(printed string) string {
 	return strings.ReplaceAll(printed, `"(secret)"`, `"https://hush.example.org/x"`)
 }
 
+// forms are the languages that a configuration can be written in.
+var forms = []struct {
+	file  string
+	print func(config.Box, config.Origins) string
+}{{"box.yaml", config.Print}, {"box.toml", config.PrintTOML}}
+
+func readAs(file, text string) (config.Box, config.Origins, error) {
+	return config.ReadBox(config.Source{File: file, Text: []byte(text)})
+}
+
 // TestBoxPrint reads what was printed and gets the same, and no secret is in it.
 func TestBoxPrint(t *testing.T) {
-	text, err := os.ReadFile("testdata/box.yaml")
-	if err != nil {
-		t.Fatal(err)
+	boxes := map[string]string{}
+	for _, form := range forms {
+		t.Run(form.file, func(t *testing.T) {
+			text, err := os.ReadFile("testdata/" + form.file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			box, origins, err := readAs(form.file, string(text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			boxes[form.file] = plainly(box)
+			for _, other := range forms {
+				printed := other.print(box, origins)
+				if strings.Contains(printed, "hush") {
+					t.Error("a secret is printed")
+				}
+				again, _, err := readAs(other.file, reveal(printed))
+				if err != nil {
+					t.Fatalf("%v in\n%s", err, printed)
+				}
+				if diff := cmp.Diff(plainly(box), plainly(again)); diff != "" {
+					t.Error(diff)
+				}
+				if !strings.Contains(printed, "\"attic\"  # "+form.file+":2\n") {
+					t.Errorf("no origin in\n%s", printed)
+				}
+			}
+		})
 	}
-	box, origins, err := read(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	printed := config.Print(box, origins)
-	if strings.Contains(printed, "hush") {
-		t.Error("a secret is printed")
-	}
-	again, _, err := read(reveal(printed))
-	if err != nil {
-		t.Fatalf("%v in\n%s", err, printed)
-	}
-	if diff := cmp.Diff(fmt.Sprintf("%+v", box), fmt.Sprintf("%+v", again)); diff != "" {
-		t.Error(diff)
-	}
-	if !strings.Contains(printed, "name: \"attic\"  # box.yaml:2\n") {
-		t.Errorf("no origin in\n%s", printed)
+	if diff := cmp.Diff(boxes["box.yaml"], boxes["box.toml"]); diff != "" {
+		t.Errorf("the two examples differ: %s", diff)
 	}
 }
 
-func FuzzBox(f *testing.F) {
-	text, err := os.ReadFile("testdata/box.yaml")
+// plainly writes a configuration out.
+func plainly(b config.Box) string { return fmt.Sprintf("%+v", b) }
+
+// fuzzBox reads any text in a language. What is taken can be printed in each, and is the same then.
+func fuzzBox(f *testing.F, file string, seeds ...string) {
+	text, err := os.ReadFile("testdata/" + file)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(string(text))
-	f.Add("models: [{name: a, file: b}]\nlisten: {trusted_proxies: 10.0.0.1}")
-	f.Add("a: &a [*a]\n")
+	for _, s := range seeds {
+		f.Add(s)
+	}
 	f.Fuzz(func(t *testing.T, text string) {
-		box, origins, err := read(text)
+		box, origins, err := readAs(file, text)
 		if err != nil {
 			return
 		}
-		if _, _, err := read(reveal(config.Print(box, origins))); err != nil {
-			t.Errorf("%v after printing %q", err, text)
+		for _, form := range forms {
+			printed := form.print(box, origins)
+			again, _, err := readAs(form.file, reveal(printed))
+			if err != nil {
+				t.Fatalf("%v after printing %q:\n%s", err, text, printed)
+			}
+			if plainly(box) != plainly(again) {
+				t.Errorf("%q became\n%s\nand not\n%s", text, plainly(again), plainly(box))
+			}
 		}
 	})
+}
+
+func FuzzBox(f *testing.F) {
+	fuzzBox(f, "box.yaml", "models: [{name: a, file: b}]\nlisten: {trusted_proxies: 10.0.0.1}", "a: &a [*a]\n", "name: a\n---\nname: b\n")
+}
+
+func FuzzBoxTOML(f *testing.F) {
+	fuzzBox(f, "box.toml", "models = [{name='a', file='b'}]\nlisten.trusted_proxies = '10.0.0.1'", "[listen]\nport=0x1BB\n[[models]]\nname=1979-05-27\n",
+		"[[models]]\nname='a'\nfile='b'\n[models.x]\n", "tls.acme.dns_options.'a.b' = \"\\u0041\"\n[tls]\nnames=[]\n", "log={level=\"info\"}\nlog.keep='3d'\n")
 }

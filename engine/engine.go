@@ -154,7 +154,8 @@ type Backend interface {
 	// generation and is returned as it is. When ctx ends, the generation stops at once, wherever it stands, and the
 	// cause of ctx is returned. What the backend itself says against the request is a *StatusError. ErrLost says that
 	// the backend went away; the request may be sent again if emit was not called. A streamed answer that breaks off
-	// is an error, never a quiet end. A kind that the backend does not have is errors.ErrUnsupported.
+	// is an error, never a quiet end. A kind that the backend does not have is errors.ErrUnsupported. Beside an error, Usage
+	// is what is known to have been made until then, its prompt a guess perhaps.
 	Generate(ctx context.Context, req *Request, emit func(Chunk) error) (Usage, error)
 }
 

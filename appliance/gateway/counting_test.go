@@ -71,6 +71,42 @@ func TestLeavingIsCounted(t *testing.T) {
 	}
 }
 
+// TestLeavingUnstreamedIsCounted holds the same of an answer in one piece: what the backend knows, or its prompt at
+// least. One that no backend has been asked for costs nothing.
+func TestLeavingUnstreamedIsCounted(t *testing.T) {
+	for name, c := range map[string]struct {
+		state    engine.State
+		said     engine.Usage
+		least    int
+		complete int
+	}{
+		"the backend knows": {engine.Ready, engine.Usage{Prompt: 20, Completion: 7}, 20, 7},
+		"it does not":       {engine.Ready, engine.Usage{}, 10, 0},
+		"not asked":         {engine.Loading, engine.Usage{}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &door{}
+				s, _ := box(t, &scripted{state: c.state, generate: func(ctx context.Context, _ int, _ func(engine.Chunk) error) (engine.Usage, error) {
+					<-ctx.Done()
+					return c.said, context.Cause(ctx)
+				}}, d)
+				ctx, leave := context.WithCancel(t.Context())
+				go s.do(ctx, "POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"tell me a long story"}]}`)
+				synctest.Wait()
+				leave()
+				synctest.Wait()
+				if len(d.outcomes) != 1 {
+					t.Fatalf("outcomes %v", d.outcomes)
+				}
+				if u := d.outcomes[0].Usage; u.Completion != c.complete || u.Prompt < c.least || u.Prompt > c.least+30 || c.least == 0 && u.Prompt != 0 {
+					t.Errorf("counted %+v", u)
+				}
+			})
+		})
+	}
+}
+
 // TestNativeCompletions holds that llama-server's own /completion counts as the other routes do, whole, streamed and cut.
 func TestNativeCompletions(t *testing.T) {
 	const last = `{"index":0,"content":"a \"tokens_predicted\":900 \\","tokens_predicted":3,"tokens_evaluated":7,"stop":true,"timings":{"predicted_n":3}}`

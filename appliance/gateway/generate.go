@@ -129,7 +129,8 @@ func (g *Gateway) answer(ctx context.Context, w *reply, l *lease, req *engine.Re
 		_, err := w.Write(raw)
 		return err
 	})
-	if g.cfg.Fleet != nil && err == nil && w.usage == (engine.Usage{}) { // a server that does not count is not for nothing
+	// a server that does not count is not for nothing, nor is an answer that nobody waited for
+	if g.cfg.Fleet != nil && w.usage == (engine.Usage{}) && (err == nil || l.asked && ctx.Err() != nil) {
 		w.usage = engine.Usage{Prompt: wire.GuessTokens(req.Raw), Completion: text}
 	}
 	return err
@@ -164,6 +165,7 @@ func (g *Gateway) attempt(ctx context.Context, l *lease, req *engine.Request, em
 			return engine.Usage{}, err
 		}
 		emitted := false
+		l.asked = true
 		usage, err := l.server.Backend.Generate(ctx, l.server.outgoing(req), func(c engine.Chunk) error {
 			emitted = true
 			return emit(c)

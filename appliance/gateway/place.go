@@ -65,6 +65,7 @@ type lease struct {
 	places *places
 	choose func() *server // called with the lock held
 	server *server
+	asked  bool // a backend has been asked
 
 	giveBack func() // called at the release; nil for a model of the gateway's own
 }

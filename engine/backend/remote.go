@@ -251,6 +251,9 @@ func (r *Remote) assemble(ctx context.Context, req *engine.Request, emit func(en
 	var whole wire.Assembly
 	usage, err := r.generate(ctx, &asked, func(c engine.Chunk) error { return whole.Add(c.Raw) })
 	if err != nil {
+		if usage == (engine.Usage{}) && whole.Tokens() > 0 { // the counts come last, but what was made was made
+			usage = engine.Usage{Prompt: wire.GuessTokens(req.Raw), Completion: whole.Tokens()}
+		}
 		return usage, err
 	}
 	raw, err := whole.Append(nil)

@@ -334,3 +334,28 @@ func TestRemoteAssembles(t *testing.T) {
 		})
 	}
 }
+
+// TestRemoteCountsWhatIsLeft holds that an unstreamed chat whose client leaves costs what was made until then.
+func TestRemoteCountsWhatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "text/event-stream")
+			io.WriteString(w, `data: {"choices":[{"index":0,"delta":{"role":"assistant","content":null}}]}`+"\n\n")
+			for range 7 {
+				io.WriteString(w, `data: {"choices":[{"index":0,"delta":{"content":"x"}}]}`+"\n\n")
+			}
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		})
+		ctx, leave := context.WithCancel(t.Context())
+		go func() {
+			synctest.Wait()
+			leave()
+		}()
+		req := &engine.Request{Kind: engine.Chat, Raw: []byte(`{"messages":[{"role":"user","content":"tell me a long story"}]}`)}
+		usage, err := remoteWith(t, handler, true).Generate(ctx, req, func(engine.Chunk) error { return errors.New("there is no answer yet") })
+		if !errors.Is(err, context.Canceled) || usage.Completion != 7 || usage.Prompt < 10 || usage.Prompt > 50 {
+			t.Errorf("got %+v, %v", usage, err)
+		}
+	})
+}

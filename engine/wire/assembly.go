@@ -43,6 +43,7 @@ type Assembly struct {
 	choices                   []assembled
 	ended                     int // the choice that ended last
 	size                      int // bytes of text
+	tokens                    int // events that brought text
 }
 
 // maxAssembled bounds the text of an answer, in bytes, and what its events may number.
@@ -97,6 +98,7 @@ func (a *Assembly) Add(raw []byte) error {
 	if json.Unmarshal(raw, &e) != nil {
 		return ErrMalformed
 	}
+	before := a.size
 	for i := range e.Choices {
 		c := &e.Choices[i]
 		if c.Index < 0 || c.Index >= maxNumber {
@@ -135,9 +137,15 @@ func (a *Assembly) Add(raw []byte) error {
 	if a.size > maxAssembled {
 		return ErrEventTooLong
 	}
+	if a.size > before {
+		a.tokens++
+	}
 	a.keep(&e)
 	return nil
 }
+
+// Tokens is how many tokens there are so far: llama-server sends an event for each.
+func (a *Assembly) Tokens() int { return a.tokens }
 
 // keep takes the members that are said once. What a choice took comes at its end, with it or right behind it; the first
 // one's counts.

@@ -106,6 +106,7 @@ func open(ctx context.Context, cfg Config, steps []step) (*Store, error) {
 		return nil, fmt.Errorf("opening the state directory %q: %w", cfg.Dir, err)
 	}
 	s.lock = lock
+	tighten(cfg.Dir, cfg.Log)
 	err = s.begin(ctx, steps)
 	if errors.Is(err, ErrFull) && giveReserve(cfg.Dir) {
 		cfg.Log.Error("the disk is full: the box begins on its reserve, and can keep nothing until there is room", "dir", cfg.Dir)

@@ -176,19 +176,13 @@ func (c control) ChangeModel(ctx context.Context, who store.Actor, name string, 
 			return admin.Model{}, err
 		}
 	}
-	set(&more.Device, in.Device)
-	set(&more.Slots, in.Slots)
-	set(&r.ContextSize, in.Context)
-	set(&r.Pinned, in.Pinned)
-	set(&r.Preload, in.Preload)
-	set(&r.TTLSeconds, in.TTL)
+	admin.Set(&more.Device, in.Device)
+	admin.Set(&more.Slots, in.Slots)
+	admin.Set(&r.ContextSize, in.Context)
+	admin.Set(&r.Pinned, in.Pinned)
+	admin.Set(&r.Preload, in.Preload)
+	admin.Set(&r.TTLSeconds, in.TTL)
 	return c.put(ctx, who, r, more, true)
-}
-
-func set[T any](to *T, from *T) {
-	if from != nil {
-		*to = *from
-	}
 }
 
 // RemoveModel takes a model off the box, and its file when it was downloaded for it.

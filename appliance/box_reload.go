@@ -130,7 +130,7 @@ func (b *box) reload(ctx context.Context) error {
 	}
 	if err != nil {
 		b.log.Error("the configuration stays as it was", "why", err)
-		b.problems.set("reload", "the configuration is wrong, the one before is in force: "+err.Error())
+		b.problems.set("reload", "the configuration is not in force, the one before is: "+err.Error())
 		return err
 	}
 	b.problems.set("reload", "")

@@ -9,6 +9,8 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"onebit/engine/sandbox"
@@ -27,7 +29,9 @@ const usage = `usage: 1bit COMMAND [options]
   appliance run a box: many models, people, keys, HTTPS
   engine    run the built-in engine alone
   engines   own the model servers of a box that runs as another user
-  backup    copy a box's state, encrypted; restore puts it back
+  backup    copy a box's state, encrypted
+  restore   put a copy back
+  help      say more about a command
   config    check or show the configuration of a box
   claim     make a new box yours
   key       make, list and revoke the keys of the box on this machine
@@ -42,7 +46,7 @@ const usage = `usage: 1bit COMMAND [options]
   bench     compare settings of serve, measure the whole wait
   version   print the version
 
-1bit COMMAND -h says more.
+1bit help COMMAND, and 1bit COMMAND -h, say more.
 `
 
 func main() {
@@ -112,11 +116,26 @@ func (p program) run(ctx context.Context, args []string) int {
 	case "version", "--version":
 		return p.version(rest)
 	case "help", "-h", "--help":
+		return p.help(ctx, rest)
+	}
+	return p.noCommand(args[0])
+}
+
+func (p program) noCommand(name string) int {
+	fmt.Fprintf(p.stderr, "1bit: there is no command %q\n%s", name, usage)
+	return 2
+}
+
+// help prints what there is, or what a command says of itself.
+func (p program) help(ctx context.Context, words []string) int {
+	if len(words) == 0 || slices.Contains([]string{"help", "-h", "--help"}, words[0]) {
 		fmt.Fprint(p.stdout, usage)
 		return 0
 	}
-	fmt.Fprintf(p.stderr, "1bit: there is no command %q\n%s", args[0], usage)
-	return 2
+	if !strings.Contains(usage, "\n  "+words[0]+" ") {
+		return p.noCommand(words[0])
+	}
+	return p.run(ctx, append(slices.Clone(words), "--help"))
 }
 
 // fail prints why a command ends.

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -118,5 +119,51 @@ func TestCommandLine(t *testing.T) {
 				t.Errorf("stdout %q", stdout.String())
 			}
 		})
+	}
+}
+
+// TestHelp asks for the help of each command that the usage lists, and of each word that a command's own usage has behind
+// it.
+func TestHelp(t *testing.T) {
+	help := func(words ...string) string {
+		t.Helper()
+		var stdout, stderr bytes.Buffer
+		if status := main.Run(t.Context(), strings.NewReader(""), &stdout, &stderr, append([]string{"help"}, words...)...); status != 0 || stderr.Len() > 0 {
+			t.Errorf("1bit help %s ends with %d: %s", strings.Join(words, " "), status, &stderr)
+		}
+		return stdout.String()
+	}
+	commands := regexp.MustCompile(`(?m)^  ([a-z]+) +[a-z]`).FindAllStringSubmatch(help(), -1)
+	if len(commands) < 21 {
+		t.Errorf("the usage lists %d commands", len(commands))
+	}
+	below := 0
+	for _, c := range commands {
+		name := c[1]
+		said := help(name)
+		if want := "usage: 1bit "; !strings.HasPrefix(said, want) || !strings.Contains(said, "1bit "+name) && name != "help" {
+			t.Errorf("1bit help %s says %q", name, said)
+		}
+		seen := map[string]bool{}
+		for _, word := range regexp.MustCompile(`(?m)^(?:usage:|      )? *1bit `+name+` ([a-z][a-z-]*(?:\|[a-z][a-z-]*)*)`).FindAllStringSubmatch(said, -1) {
+			for one := range strings.SplitSeq(word[1], "|") {
+				if !seen[one] {
+					seen[one] = true
+					below++
+					if got := help(name, one); !strings.HasPrefix(got, "usage: 1bit "+name) {
+						t.Errorf("1bit help %s %s says %q", name, one, got)
+					}
+				}
+			}
+		}
+	}
+	if below < 20 {
+		t.Errorf("only %d words of commands were found", below)
+	}
+	for _, wrong := range []string{"conjure", "usage", "sandbox-exec", ""} {
+		var stdout, stderr bytes.Buffer
+		if status := main.Run(t.Context(), strings.NewReader(""), &stdout, &stderr, "help", wrong); status != 2 || !strings.HasPrefix(stderr.String(), "1bit: there is no command") {
+			t.Errorf("1bit help %q ends with %d: %s%s", wrong, status, &stdout, &stderr)
+		}
 	}
 }

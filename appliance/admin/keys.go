@@ -75,21 +75,22 @@ type KeyChange struct {
 	Expires           *time.Time `json:"expires,omitempty"`
 }
 
-func put[T any](to *T, from *T) {
+// Set changes a value to the one that was sent; nil was not.
+func Set[T any](to *T, from *T) {
 	if from != nil {
 		*to = *from
 	}
 }
 
 func (c KeyChange) apply(k *store.Key) {
-	put(&k.Name, c.Name)
-	put(&k.Models, c.Models)
-	put(&k.Endpoints, c.Endpoints)
-	put(&k.Collections, c.Collections)
-	put(&k.RequestsPerMinute, c.RequestsPerMinute)
-	put(&k.TokensPerDay, c.TokensPerDay)
-	put(&k.Concurrency, c.Concurrency)
-	put(&k.Expires, c.Expires)
+	Set(&k.Name, c.Name)
+	Set(&k.Models, c.Models)
+	Set(&k.Endpoints, c.Endpoints)
+	Set(&k.Collections, c.Collections)
+	Set(&k.RequestsPerMinute, c.RequestsPerMinute)
+	Set(&k.TokensPerDay, c.TokensPerDay)
+	Set(&k.Concurrency, c.Concurrency)
+	Set(&k.Expires, c.Expires)
 	if c.Privacy != nil {
 		k.Privacy = store.Privacy(*c.Privacy)
 	}

@@ -180,9 +180,9 @@ func (a *Admin) changePerson(c *call, in struct {
 			return Person{}, err
 		}
 	}
-	put(&p.Name, in.Name)
-	put(&p.Expires, in.Expires)
-	put(&p.Disabled, in.Disabled)
+	Set(&p.Name, in.Name)
+	Set(&p.Expires, in.Expires)
+	Set(&p.Disabled, in.Disabled)
 	if err := s.UpdatePerson(c.ctx(), c.actor(), p); err != nil {
 		return Person{}, err
 	}

@@ -13,7 +13,11 @@ import (
 func TestConfigCommand(t *testing.T) {
 	dir := t.TempDir()
 	good, bad := filepath.Join(dir, "1bit.yaml"), filepath.Join(dir, "bad.yaml")
-	for file, text := range map[string]string{good: "name: attic\n", bad: "naem: attic\nlisten: {port: x}\n"} {
+	other, both := filepath.Join(dir, "box.toml"), t.TempDir()
+	for file, text := range map[string]string{
+		good: "name: attic\n", bad: "naem: attic\nlisten: {port: x}\n", other: "name = 'cellar'\n[listen]\nport = 1\n",
+		filepath.Join(dir, "bad.toml"): "naem = 'attic'\n[listen]\nport = 'x'\n", filepath.Join(both, "1bit.yaml"): "", filepath.Join(both, "1bit.toml"): "",
+	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -27,6 +31,10 @@ func TestConfigCommand(t *testing.T) {
 		{"the state's own file", []string{"check", "--state", dir}, 0, "1bit.yaml is right: 0 models\n", ""},
 		{"no file in the state", []string{"check", "--state", t.TempDir()}, 0, "is right", ""},
 		{"print", []string{"print", "--state", dir, "--port", "8443"}, 0, "port: 8443  # --set listen.port", ""},
+		{"TOML", []string{"check", "--state", dir, "--config", other}, 0, "box.toml is right: 0 models\n", ""},
+		{"print TOML", []string{"print", "--state", dir, "--config", other, "--port", "8443"}, 0, "port = 8443  # --set listen.port", ""},
+		{"all mistakes in TOML", []string{"check", "--config", filepath.Join(dir, "bad.toml"), "--state", dir}, 1, "", "bad.toml:1: there is no naem; did you mean name?\n" + filepath.Join(dir, "bad.toml") + ":3: listen.port"},
+		{"two files", []string{"check", "--state", both}, 1, "", "1bit.toml: there is " + filepath.Join(both, "1bit.yaml") + " as well; keep one of them\n"},
 		{"all mistakes", []string{"check", "--config", bad, "--state", dir}, 1, "", "bad.yaml:1: there is no naem; did you mean name?\n" + bad + ":2: listen.port"},
 		{"counted", []string{"check", "--config", bad, "--state", dir}, 1, "", "2 mistakes\n"},
 		{"a file that is not there", []string{"check", "--config", filepath.Join(dir, "none"), "--state", dir}, 1, "", "reading the configuration"},

@@ -55,7 +55,7 @@ func TestLeavingChangesNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Close()
-		if status := b.ask(t, "GET", "/admin/v1/status", ""); strings.Contains(status, "the configuration is wrong") {
+		if status := b.ask(t, "GET", "/admin/v1/status", ""); strings.Contains(status, "the configuration is not in force") {
 			t.Fatalf("the status is %s", status)
 		}
 	}

@@ -106,7 +106,8 @@ func decode(r io.Reader, v any) error {
 func TestBoxReloadsUnderLoad(t *testing.T) {
 	file := smollm2(t)
 	text := func(n int) string {
-		return fmt.Sprintf("models: [{name: small, file: %q, ctx_size: 8192, parallel: 4}]\nlog: {level: warn, keep: %dh}\n", file, 24+n)
+		return fmt.Sprintf("models: [{name: small, file: %q, ctx_size: 8192, parallel: 4}]\nlog: {level: warn, keep: %dh}\nrequests: {write: %ds}\nweb: {origins: ['https://n%d.example.org']}\ntls: {names: [n%d.lan]}\n",
+			file, 24+n, 60+n, n, n)
 	}
 	state := boxState(t, text(0))
 	b := startBox(t, state)

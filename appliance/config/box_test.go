@@ -166,7 +166,7 @@ func TestBoxTOMLMistakes(t *testing.T) {
 }
 
 func TestBoxTOMLFile(t *testing.T) {
-	box, origins, err := readAs("BOX.TOML", `
+	box, _, err := readAs("BOX.TOML", `
 name = "kitchen"
 listen = {port = 8_443, http_port = -1, trusted_proxies = ["10.0.0.0/8", "192.168.1.7"]}
 memory.reserve = "2.5GiB"
@@ -194,7 +194,7 @@ role = "embedding"
 	if err == nil || !strings.Contains(err.Error(), "BOX.TOML:13: table acme already exists") { // acme.challenges has made it
 		t.Fatalf("a table that was there already: %v, %v", err, box)
 	}
-	box, origins, err = readAs("BOX.TOML", `
+	box, origins, err := readAs("BOX.TOML", `
 name = "kitchen"
 listen = {port = 8_443, http_port = -1, trusted_proxies = ["10.0.0.0/8", "192.168.1.7"]}
 memory.reserve = "2.5GiB"

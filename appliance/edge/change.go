@@ -66,7 +66,7 @@ func (b *Box) Prepare(ctx context.Context, cfg BoxConfig) (*Change, error) {
 		at.plain = c.ports.plain.port()
 	}
 	old := b.manner.Load()
-	certs := (*certificates)(nil)
+	var certs *certificates
 	if old != nil && old.certs.same(cfg.TLS, at) {
 		certs, err = old.certs, old.certs.may(n)
 	} else {

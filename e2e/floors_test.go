@@ -49,6 +49,8 @@ var floors = map[string]int{
 	"store/sqlite":               0,
 	"store/documents":            2,
 	"store/documents/keepertest": 3,
+	"store/documents/ingest":     3,
+	"store/documents/search":     4,
 	"store/documents/local":      3,
 	"store/documents/chunk":      1,
 	"appliance/egress":           0,

@@ -238,14 +238,16 @@ func TestAskHasOwnDeadline(t *testing.T) {
 		if !ok || time.Until(d) > host.AskTimeout {
 			t.Errorf("the deadline is %v, %v", d, ok)
 		}
-		<-time.After(60 * time.Millisecond) // longer than a policy may take in all
+		<-time.After(600 * time.Millisecond) // longer than the guest may take in all
 		return []float32{1}, nil
 	}}
 	m := &Module{}
 	embed := m.Import(abi.HostModule, "embed", "iiii", "i")
 	yield := m.Import(abi.WASIModule, "sched_yield", "", "i")
 	guest(m).Func(abi.Route, "ii", "l", "", Get(0), I32(1), I32(probeOut), I32(8), Call(embed), Op(0x1a), Call(yield), Op(0x1a), packed(probeOut, 4))
-	i := instance(t, compile(t, config(t, m.Bytes(), abi.CapEmbed)), host.Setup{})
+	c := config(t, m.Bytes(), abi.CapEmbed)
+	c.Limits.Deadline = 500 * time.Millisecond
+	i := instance(t, compile(t, c), host.Setup{})
 	r, err := i.Call(t.Context(), host.Call{Function: abi.Route, Request: []byte("x"), Services: s})
 	if err != nil || string(r.Answer) != floats(1) {
 		t.Errorf("%q, %v", r.Answer, err)

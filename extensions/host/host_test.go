@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"onebit/extensions/abi"
 	"onebit/extensions/host"
@@ -49,10 +50,11 @@ func counting() []byte {
 	return m.Bytes()
 }
 
-// config meters a module under the limits of a policy.
+// config meters a module under the limits of a policy, with a deadline that a busy machine keeps.
 func config(t testing.TB, b []byte, caps ...abi.Capability) host.Config {
 	t.Helper()
 	l := abi.Policy.Limits()
+	l.Deadline = time.Minute
 	out, err := meter.Rewrite(b, host.Structure(l))
 	if err != nil {
 		t.Fatal(err)

@@ -36,7 +36,6 @@ func build(t testing.TB) []byte {
 // failure is contained.
 func TestGoGuest(t *testing.T) {
 	c := config(t, build(t), abi.CapNow)
-	c.Limits.Deadline = time.Minute // the test is of units
 	i := instance(t, compile(t, c), host.Setup{Config: []byte(`{"limit":3}`), Warm: []byte(`{"head":"warm"}`)})
 	s := host.Services{Now: func() time.Time { return time.Unix(1_700_000_000, 0) }}
 	ask := func(head string) (string, host.Result, error) {

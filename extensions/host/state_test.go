@@ -88,7 +88,7 @@ func TestStateAfterCalls(t *testing.T) {
 	for _, kind := range kinds {
 		t.Run(kind.name, func(t *testing.T) {
 			c := config(t, dirty(kind.volatile))
-			c.Limits.Units, c.Limits.Deadline = 2_000_000, time.Minute
+			c.Limits.Units = 2_000_000
 			m := compile(t, c)
 			if kind.copied {
 				host.CopySnapshots(m)
@@ -184,9 +184,9 @@ func TestLimits(t *testing.T) {
 		detail string
 	}{
 		{name: "loop on a budget", cause: host.CauseBudget, route: loop, change: func(c *host.Config) { c.Limits.Units = 100_000 }, detail: "100000 units"},
-		{name: "loop in the buffer", cause: host.CauseBudget, buffer: loop, change: func(c *host.Config) { c.Limits.Units = 3_000_000; c.Limits.Deadline = time.Minute }},
+		{name: "loop in the buffer", cause: host.CauseBudget, buffer: loop, change: func(c *host.Config) { c.Limits.Units = 3_000_000 }},
 		{name: "overdrawn at the end", cause: host.CauseBudget, route: slices.Repeat(Op(1), 2000), change: func(c *host.Config) { c.Limits.Units = 1000 }},
-		{name: "loop on the clock", cause: host.CauseTimeout, route: loop, change: func(c *host.Config) { c.Limits.Units = math.MaxInt64; c.Limits.Deadline = 5 * time.Millisecond }, detail: "deadline"},
+		{name: "loop on the clock", cause: host.CauseTimeout, route: loop, change: func(c *host.Config) { c.Limits.Units = math.MaxInt64; c.Limits.Deadline = 200 * time.Millisecond }, detail: "deadline"},
 		{name: "deadline of the call", cause: host.CauseTimeout, route: loop, change: func(c *host.Config) { c.Limits.Units = math.MaxInt64; c.Limits.Deadline = time.Hour },
 			call: func(c *host.Call) { c.Deadline = time.Now().Add(5 * time.Millisecond) }, detail: "deadline"},
 		{name: "deadline of the past", cause: host.CauseTimeout, route: nil, call: func(c *host.Call) { c.Deadline = time.Unix(1, 0) }, detail: "before the call"},
@@ -259,7 +259,6 @@ func TestHostWorkIsCharged(t *testing.T) {
 	random := m.Import(abi.WASIModule, "random_get", "ii", "i")
 	guest(m).Func(abi.Route, "ii", "l", "", Loop(I32(0), I32(0xffff), Call(random), Op(0x1a, 0x0c, 0)), I64(0))
 	c := config(t, m.Bytes())
-	c.Limits.Deadline = time.Hour
 	r, err := instance(t, compile(t, c), host.Setup{}).Call(t.Context(), mode(0))
 	failure(t, err, host.CauseBudget)
 	if r.Units < c.Limits.Units || r.Units > c.Limits.Units+1<<20 {

@@ -32,6 +32,8 @@ type Instance struct {
 
 	image  *image   // the memory of the snapshot; nil when each call needs a new set-up
 	saved  []uint64 // the globals of the snapshot
+	hot    []span   // of memory: what calls usually write to
+	calls  int      // that were reset
 	broken error    // why the last reset failed
 	busy   atomic.Bool
 	closed bool

@@ -30,17 +30,21 @@ func unreserve(b []byte) {
 // written is one system call.
 type shared struct{ fd int }
 
-func share(b []byte) (*shared, error) {
+// share keeps b, and returns a view of what it keeps.
+func share(b []byte) (s *shared, view []byte, err error) {
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	s := &shared{fd}
-	if err := s.fill(b); err != nil {
-		s.close()
-		return nil, err
+	s = &shared{fd}
+	if err = s.fill(b); err == nil && len(b) > 0 {
+		view, err = unix.Mmap(fd, 0, len(b), unix.PROT_READ, unix.MAP_PRIVATE)
 	}
-	return s, nil
+	if err != nil {
+		s.close(nil)
+		return nil, nil, err
+	}
+	return s, view, nil
 }
 
 // fill leaves out blocks of zeros: the file reads as zeros there.
@@ -79,6 +83,7 @@ func (s *shared) forget(b []byte) error {
 	return unix.Madvise(b, unix.MADV_DONTNEED)
 }
 
-func (s *shared) close() {
+func (s *shared) close(view []byte) {
+	unreserve(view)
 	unix.Close(s.fd) //nolint:errcheck // nothing was written that a close could lose
 }

@@ -12,10 +12,10 @@ func unreserve([]byte) {}
 // shared is what only Linux has.
 type shared struct{}
 
-func share([]byte) (*shared, error) { return nil, errors.ErrUnsupported }
+func share([]byte) (*shared, []byte, error) { return nil, nil, errors.ErrUnsupported }
 
 func (*shared) attach([]byte) error { return errors.ErrUnsupported }
 
 func (*shared) forget([]byte) error { return errors.ErrUnsupported }
 
-func (*shared) close() {}
+func (*shared) close([]byte) {}

@@ -43,8 +43,8 @@ func (m *memory) Free() {
 // that, copied otherwise.
 type image struct {
 	size   uint64
-	shared *shared
-	copied []byte
+	shared *shared // nil where the system has none
+	bytes  []byte  // to read
 	refs   atomic.Int32
 }
 
@@ -52,12 +52,12 @@ func newImage(b []byte, copied bool) *image {
 	i := &image{size: uint64(len(b))}
 	i.refs.Store(1)
 	if !copied {
-		if s, err := share(b); err == nil {
-			i.shared = s
+		if s, view, err := share(b); err == nil {
+			i.shared, i.bytes = s, view
 			return i
 		}
 	}
-	i.copied = slices.Clone(b)
+	i.bytes = slices.Clone(b)
 	return i
 }
 
@@ -65,7 +65,7 @@ func (i *image) take() { i.refs.Add(1) }
 
 func (i *image) release() {
 	if i.refs.Add(-1) == 0 && i.shared != nil {
-		i.shared.close()
+		i.shared.close(i.bytes)
 	}
 }
 
@@ -74,16 +74,7 @@ func (i *image) attach(b []byte) error {
 	if i.shared != nil {
 		return i.shared.attach(b[:i.size])
 	}
-	copy(b, i.copied)
-	return nil
-}
-
-// restore makes b, which begins with the image, what it was: the rest is zeros.
-func (i *image) restore(b []byte) error {
-	if i.shared != nil {
-		return i.shared.forget(b)
-	}
-	clear(b[copy(b, i.copied):])
+	copy(b, i.bytes)
 	return nil
 }
 
@@ -108,7 +99,7 @@ func (i *Instance) reset(ctx context.Context, failed bool) error {
 	if i.image == nil {
 		return i.rebuild(ctx)
 	}
-	if err := i.image.restore(i.memory.b[:max(i.memory.size, i.image.size)]); err != nil {
+	if err := i.restore(); err != nil {
 		return errors.Join(err, i.rebuild(ctx))
 	}
 	if i.memory.size > i.image.size {
@@ -148,5 +139,6 @@ func (i *Instance) rebuild(ctx context.Context) error {
 	for n, g := range i.globals {
 		g.Set(i.saved[n])
 	}
+	i.hot = nil // their pages are not written to yet
 	return i.image.attach(i.memory.b)
 }

@@ -135,6 +135,38 @@ func stateAfter(t *testing.T, i *host.Instance, first host.Result) {
 	}
 }
 
+// TestHotPages: pages that calls write to are kept, within bounds, and are put back like all others: those that every call
+// writes to, those that a later call writes to for the first time, and those behind the bounds.
+func TestHotPages(t *testing.T) {
+	m := &Module{}
+	m.Memory(200, 200)
+	m.Func(abi.Marker, "", "", "")
+	m.Func(abi.Buffer, "i", "i", "", I32(bufferAt))
+	m.Data(65536+8, []byte("kept"))
+	at := slices.Concat(Get(2), I32(65536), Op(0x6c)) // local 2 counts down from the number of the request
+	m.Func(abi.Route, "ii", "l", "ii", Get(0), Load(), Set(2),
+		Loop(Get(3), at, Load(), Op(0x6a), Set(3), at, I32(-1), Store(), // sums what it finds, then spoils it
+			Get(2), I32(1), Op(0x6b), With(wasm.OpLocalTee, 2), Op(0x0d, 0)),
+		I32(answerAt), Get(3), Store(), I32(answerAt+4), I32(65536+8), Load(), Store(), I32(65536+8), I32(0), Store(), packed(answerAt, 8))
+	for _, copied := range []bool{false, true} {
+		module := compile(t, config(t, m.Bytes()))
+		if copied {
+			host.CopySnapshots(module)
+		}
+		i := instance(t, module, host.Setup{})
+		for n, pages := range slices.Concat(slices.Repeat([]byte{5}, 20), slices.Repeat([]byte{199, 5, 100}, 20), slices.Repeat([]byte{3}, 4100)) {
+			r, err := i.Call(t.Context(), host.Call{Function: abi.Route, Request: []byte{pages, 0, 0, 0}})
+			if err != nil || string(r.Answer) != "\x00\x00\x00\x00kept" {
+				t.Fatalf("call %d finds %q, %v", n, r.Answer, err)
+			}
+			spans, bytes := host.Hot(i)
+			if spans > 16 || bytes > 256<<10 || !copied && (n == 19 || n == 4170) && spans < 3 || copied && spans > 0 {
+				t.Fatalf("call %d: %d bytes in %d spans are kept", n, bytes, spans)
+			}
+		}
+	}
+}
+
 // TestUnitsAreTheSame: two instances, two modules, a call after many: one count.
 func TestUnitsAreTheSame(t *testing.T) {
 	c := config(t, dirty(false))

@@ -51,11 +51,10 @@ func takes(path string, o plan.Options) (n uint64) {
 	}
 	for _, file := range shards(path) {
 		_ = filepath.WalkDir(file, func(at string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return nil // what cannot be seen has no size
-			}
-			if info, err := os.Stat(at); err == nil && info.Mode().IsRegular() {
-				n += uint64(info.Size())
+			if err == nil && !d.IsDir() { // what cannot be seen has no size
+				if info, err := os.Stat(at); err == nil && info.Mode().IsRegular() {
+					n += uint64(info.Size())
+				}
 			}
 			return nil
 		})

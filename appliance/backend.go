@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -199,6 +200,7 @@ func (c backendCommand) check(ctx context.Context, device, path string) error {
 const tryLimit = 3 * time.Minute
 
 // tryProgram starts a device's program with a model, waits until it says that it is healthy, and lets it decode a token.
+// It is somebody else's program, and new: it runs in a sandbox, also where root installs it.
 func tryProgram(ctx context.Context, device, path, model string) error {
 	machine, err := backend.ThisMachine()
 	if err != nil {
@@ -224,7 +226,12 @@ func tryProgram(ctx context.Context, device, path, model string) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, tryLimit, &engine.TimeoutError{Timer: "trying a program", Limit: tryLimit})
 	defer cancel()
 	said := &tail{}
-	starter := &pool.Starter{Machine: machine, Stdout: said, Stderr: said, Log: slog.New(slog.DiscardHandler), Limits: backend.Limits{Start: tryLimit}}
+	confined, done, err := confinedTrial(machine)
+	if err != nil {
+		return err
+	}
+	defer done()
+	starter := &pool.Starter{Machine: machine, Launch: confined, Stdout: said, Stderr: said, Log: slog.New(slog.DiscardHandler), Limits: backend.Limits{Start: tryLimit}}
 	instance, err := starter.Start(ctx, pool.ModelSpec{Name: "trial", Options: o})
 	if err != nil {
 		return because(err, said)
@@ -235,6 +242,23 @@ func tryProgram(ctx context.Context, device, path, model string) error {
 		return because(err, said)
 	}
 	return nil
+}
+
+// confinedTrial is how programs are tried: as a box starts them, with a folder that goes afterwards. A nil launcher is for
+// systems without sandboxes.
+func confinedTrial(machine *backend.Machine) (launcher, func(), error) {
+	if runtime.GOOS != "linux" || os.Getenv(sandboxVariable) == "off" {
+		return nil, func() {}, nil
+	}
+	dir, err := os.MkdirTemp("", "1bit-trial-")
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a folder to try it in: %w", err)
+	}
+	c := backend.Confinement{
+		Executable: machine.Executable, Environ: machine.Environ, Scratch: dir, Fresh: true, Log: slog.New(slog.DiscardHandler),
+	}
+	machine.Ask = c.Ask
+	return func(o backend.Options, _ int, s backend.ChildSpec) backend.Launch { return c.Launch(o, s) }, func() { _ = os.RemoveAll(dir) }, nil
 }
 
 // because adds to an error what a program printed last.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	main "onebit/appliance"
+	"onebit/engine/sandbox"
 )
 
 // TestBackendCommand checks what somebody sees who does not know the command yet, and that nothing is installed that
@@ -18,7 +19,15 @@ func TestBackendCommand(t *testing.T) {
 	t.Setenv("ONEBIT_MODELS", t.TempDir())
 	t.Setenv("HOME", t.TempDir())
 	folder := t.TempDir()
-	if err := os.WriteFile(filepath.Join(folder, "llama-server"), []byte("#!/bin/sh\necho no such model >&2\nexit 1\n"), 0o755); err != nil {
+	secret := filepath.Join(t.TempDir(), "secret") // what the one who installs can read, and the program cannot
+	if err := os.WriteFile(secret, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	script := "#!/bin/sh\necho no such model >&2\nexit 1\n"
+	if sandbox.Supported().Landlock > 0 {
+		script = "#!/bin/sh\nif (cat " + secret + ") >/dev/null 2>&1; then echo it reads secrets; else echo no such model; fi >&2\nexit 1\n"
+	}
+	if err := os.WriteFile(filepath.Join(folder, "llama-server"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(model, []byte("GGUF"), 0o600); err != nil {

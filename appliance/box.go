@@ -81,6 +81,7 @@ type box struct {
 	pool   *pool.Pool
 	models catalog.Cache
 	starts *backend.Machine
+	plan   func(ctx context.Context, o backend.Options) (*backend.Plan, error)
 	launch func(o backend.Options, n int, c backend.ChildSpec) backend.Launch
 
 	reloading sync.Mutex // one reload at a time
@@ -113,7 +114,7 @@ func (p program) runBox(ctx context.Context, o boxOptions) error {
 		return err
 	}
 	b.starts.Installed = programsIn(o.state)
-	b.launch = b.launcher()
+	b.plan, b.launch = b.launcher()
 	if b.store, err = store.Open(ctx, store.Config{Dir: o.state, Log: b.log}); err != nil {
 		return fmt.Errorf("opening the state in %s: %w", o.state, err)
 	}
@@ -138,7 +139,7 @@ func (p program) runBox(ctx context.Context, o boxOptions) error {
 
 // build makes everything that lives as long as the program. It serves nothing yet.
 func (b *box) build(ctx context.Context, p program, a *boxAssembly) (err error) {
-	starter := &pool.Starter{Machine: b.starts, Launch: b.launch, Stdout: p.stdout, Stderr: p.stderr, Log: b.log}
+	starter := &pool.Starter{Plan: b.plan, Launch: b.launch, Stdout: p.stdout, Stderr: p.stderr, Log: b.log}
 	b.startReporting()
 	b.pool, err = pool.New(pool.Config{Start: starter.Start, Memory: b.budget, Log: b.log})
 	if err != nil {

@@ -110,6 +110,10 @@ func (b *box) readWith(ctx context.Context, values map[string]string) (*boxAssem
 		b.log.Warn("the configuration", "problem", warning)
 		a.problem = append(a.problem, warning)
 	}
+	if warning := ineffective(cfg, os.Getenv(enginesVariable) != ""); warning != "" {
+		b.log.Warn("the configuration", "problem", warning)
+		a.problem = append(a.problem, warning)
+	}
 	for _, m := range cfg.Models {
 		a.models = append(a.models, boxModel{BoxModel: m, source: "configuration"})
 	}
@@ -211,9 +215,10 @@ func (b *box) examine(ctx context.Context, cfg config.Box, m *boxModel) {
 		return
 	}
 	m.options.Append = groupOfTheBox()
-	p, err := backend.NewPlan(ctx, b.starts, m.options)
+	p, err := b.plan(ctx, m.options)
 	if err != nil {
 		m.problem = err.Error()
+		m.need, _ = pool.Estimate(m.options, cmp.Or(m.options.Device, engine.CPU)) // it may be possible later; of nothing nothing is known
 		return
 	}
 	m.Device, m.why = string(p.Device), p.Why

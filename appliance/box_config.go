@@ -172,6 +172,10 @@ func (p program) config(args []string) int {
 		fmt.Fprint(p.stdout, form(box, origins))
 		return 0
 	}
+	_, err = os.Stat(enginesSocket) // of an installed box, whose variable this shell need not have
+	if warning := ineffective(box, err == nil || os.Getenv(enginesVariable) != ""); warning != "" {
+		fmt.Fprintf(p.stderr, "1bit config check: %s\n", warning)
+	}
 	if warning := o.exposed(origins); warning != "" {
 		fmt.Fprintf(p.stderr, "1bit config check: %s\n", warning)
 	}

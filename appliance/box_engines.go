@@ -2,14 +2,17 @@ package main
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"time"
 
-	"onebit/engine"
+	"onebit/appliance/config"
 	"onebit/engine/backend"
 	owner "onebit/engine/keeper"
 	"onebit/engine/sandbox"
@@ -21,19 +24,26 @@ const (
 	sandboxVariable = "ONEBIT_SANDBOX" // off: as serve does
 )
 
-// launcher decides how the box starts model servers: `1bit engines` does it for the box where there is one, else they
-// are started in sandboxes; nil starts them as serve does. What cannot be kept from them is told. Programs are asked
-// questions in the same way from here on.
-func (b *box) launcher() func(o backend.Options, n int, c backend.ChildSpec) backend.Launch {
+// planner and launcher are how the box plans a model and starts a process of the plan.
+type (
+	planner  = func(ctx context.Context, o backend.Options) (*backend.Plan, error)
+	launcher = func(o backend.Options, n int, c backend.ChildSpec) backend.Launch
+)
+
+// launcher decides how the box starts model servers: `1bit engines` plans and does it for the box where there is one,
+// else they are started in sandboxes; a nil launcher starts them as serve does. What cannot be kept from them is told.
+func (b *box) launcher() (planner, launcher) {
+	own := func(ctx context.Context, o backend.Options) (*backend.Plan, error) {
+		return backend.NewPlan(ctx, b.starts, o)
+	}
 	if socket := os.Getenv(enginesVariable); socket != "" {
-		k := kept{b, owner.Client{Socket: socket}}
-		b.starts.Installed, b.starts.Ask = programsIn(systemPrograms), k.ask
+		k := &kept{b: b, Client: owner.Client{Socket: socket, Patience: enginesPatience}}
 		b.log.Info("model servers are started by another process", "socket", socket)
-		return k.launch
+		return k.plan, k.launch
 	}
 	if runtime.GOOS != "linux" || os.Getenv(sandboxVariable) == "off" {
 		b.log.Warn("model servers are not confined: they may do what the box's user may")
-		return nil
+		return own, nil
 	}
 	for _, missing := range sandbox.Supported().Missing() {
 		b.log.Warn("the sandbox of model servers has holes on this kernel", "why", missing)
@@ -49,35 +59,54 @@ func (b *box) launcher() func(o backend.Options, n int, c backend.ChildSpec) bac
 		Executable: b.starts.Executable, Environ: os.Environ(), Scratch: filepath.Join(state, "scratch"), Private: []string{state}, Log: b.log,
 	}
 	b.starts.Ask = c.Ask
-	return func(o backend.Options, _ int, child backend.ChildSpec) backend.Launch { return c.Launch(o, child) }
+	return own, func(o backend.Options, _ int, child backend.ChildSpec) backend.Launch { return c.Launch(o, child) }
+}
+
+// enginesPatience is how long the owner of the servers is waited for while it starts.
+const enginesPatience = 5 * time.Second
+
+// ineffective says that the configuration names programs which nobody starts, since another process has those to start;
+// empty when that is not so.
+func ineffective(cfg config.Box, kept bool) string {
+	if !kept || cfg.Programs == (config.Programs{}) {
+		return ""
+	}
+	return "programs has no effect: `1bit engines` starts the model servers, and takes the programs that root has installed or named in /etc/default/1bit-engines"
 }
 
 // kept is the box as a client of `1bit engines`.
 type kept struct {
 	b *box
 	owner.Client
+	gone atomic.Bool // nobody was there when it was asked last: it is not waited for with each model
 }
 
-// launch has a model server started. Other users must be able to read its model; weights are no secret.
-func (k kept) launch(o backend.Options, n int, _ backend.ChildSpec) backend.Launch {
+// plan asks how a model would be run.
+func (k *kept) plan(ctx context.Context, o backend.Options) (*backend.Plan, error) {
+	k.open(o)
+	c := k.Client
+	if k.gone.Load() {
+		c.Patience = 0
+	}
+	p, err := c.Plan(ctx, o)
+	failed, ok := errors.AsType[*net.OpError](err)
+	k.gone.Store(ok && failed.Op == "dial")
+	return p, err
+}
+
+// launch has a model server started.
+func (k *kept) launch(o backend.Options, n int, _ backend.ChildSpec) backend.Launch {
+	k.open(o)
+	return k.Launch(o, n)
+}
+
+// open lets other users read a model; weights are no secret.
+func (k *kept) open(o backend.Options) {
 	for _, path := range []string{o.Model, o.MTP, o.DFlash, o.Mmproj} {
 		if err := share(k.b.options.state, path); err != nil {
 			k.b.log.Warn("model servers may not be able to read a model", "file", path, "why", err)
 		}
 	}
-	return k.Launch(o, n)
-}
-
-// ask asks what a program can run on. The one who owns the servers has the devices, and asks its own.
-func (k kept) ask(ctx context.Context, path string, _ []string, args ...string) (string, error) {
-	if len(args) == 1 && args[0] == backend.ListDevices {
-		for _, d := range []engine.Device{engine.Vulkan, engine.HRX, engine.ROCm} {
-			if found, _, err := k.b.starts.Program(d); err == nil && found == path {
-				return k.Lists(ctx, d)
-			}
-		}
-	}
-	return "", fmt.Errorf("%s is not asked: it runs behind `1bit engines`", filepath.Base(path))
 }
 
 // share lets other users read a file below the state directory, and go through the folders on the way. What lies

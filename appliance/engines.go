@@ -33,6 +33,9 @@ box finds it by the variable ONEBIT_ENGINES. The system's service manager starts
 // systemPrograms is the state directory of servers that root has installed for all.
 const systemPrograms = "/var/lib/1bit-engines"
 
+// enginesSocket is where an installed box asks for model servers.
+const enginesSocket = "/run/1bit-engines/engines.sock"
+
 // enginesOptions is the command line of `1bit engines`.
 type enginesOptions struct {
 	socket, scratch string
@@ -60,7 +63,7 @@ func (p program) engines(ctx context.Context, args []string) int {
 }
 
 func parseEngines(args []string, getenv func(string) string) (enginesOptions, error) {
-	o := enginesOptions{socket: "/run/1bit-engines/engines.sock", client: os.Getuid(), scratch: getenv("CACHE_DIRECTORY")}
+	o := enginesOptions{socket: enginesSocket, client: os.Getuid(), scratch: getenv("CACHE_DIRECTORY")}
 	if dir := getenv("RUNTIME_DIRECTORY"); dir != "" {
 		o.socket = filepath.Join(dir, "engines.sock")
 	}
@@ -154,6 +157,7 @@ func (p program) keep(ctx context.Context, o enginesOptions) error {
 		return errors.Join(fmt.Errorf("opening the socket to its group: %w", err), l.Close())
 	}
 	log.Info("model servers can be asked for", "socket", o.socket, "client", o.client, "users", o.users.Count, "kernel", sandbox.Supported().String())
+	theSystem(os.Getenv).say("READY=1")
 	return k.Serve(ctx, l)
 }
 

@@ -14,6 +14,7 @@ import (
 
 	main "onebit/appliance"
 	"onebit/engine/backendtest"
+	"onebit/engine/sandbox"
 )
 
 // The test binary is the program too: a copy of it that finds the variable set behaves as 1bit, except that the engine
@@ -25,6 +26,9 @@ func TestMain(m *testing.M) {
 		if len(os.Args) > 1 && os.Args[1] == "engine" {
 			os.Exit(standin(as, os.Args[2:]))
 		}
+		os.Exit(main.Run(context.Background(), os.Stdin, os.Stdout, os.Stderr, os.Args[1:]...))
+	}
+	if len(os.Args) > 1 && os.Args[1] == sandbox.Command {
 		os.Exit(main.Run(context.Background(), os.Stdin, os.Stdout, os.Stderr, os.Args[1:]...))
 	}
 	os.Exit(m.Run())

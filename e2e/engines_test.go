@@ -65,7 +65,7 @@ func socketIn(t *testing.T, dir string) string {
 
 // startEngines starts `1bit engines` for the box's user and waits until it can be asked. It runs as the unit has it: as
 // a user with three privileges.
-func startEngines(t *testing.T, program, socket string) *exec.Cmd {
+func startEngines(t *testing.T, program, socket string, env ...string) *exec.Cmd {
 	t.Helper()
 	log := &tail{}
 	caches := filepath.Join(filepath.Dir(program), "caches")
@@ -73,6 +73,7 @@ func startEngines(t *testing.T, program, socket string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(program, "engines", "--socket", socket, "--client", fmt.Sprint(boxUser), "--users", fmt.Sprintf("%d-%d", firstServer, firstServer+4), "--scratch", caches)
+	cmd.Env = append(os.Environ(), env...)
 	const kill, setGID, setUID = 5, 6, 7 // capabilities
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: ownerUser, Gid: boxUser}, AmbientCaps: []uintptr{kill, setGID, setUID}}
 	cmd.Stdout, cmd.Stderr = log, log

@@ -19,6 +19,9 @@ type Starter struct {
 	Log            *slog.Logger
 	Limits         backend.Limits
 
+	// Plan decides where a model runs; nil plans with Machine.
+	Plan func(ctx context.Context, o backend.Options) (*backend.Plan, error)
+
 	// Launch says how a process of a plan is started: the plan's options, and which of its children. Nil starts it as the
 	// plan has it.
 	Launch func(o backend.Options, n int, c backend.ChildSpec) backend.Launch
@@ -43,7 +46,13 @@ var _ Instance = (*Children)(nil)
 // Start plans where a model runs, starts its processes and waits until all of them serve; see the type Start. The
 // instance is a *Children.
 func (s *Starter) Start(ctx context.Context, spec ModelSpec) (Instance, error) {
-	plan, err := backend.NewPlan(ctx, s.Machine, spec.Options)
+	planned := s.Plan
+	if planned == nil {
+		planned = func(ctx context.Context, o backend.Options) (*backend.Plan, error) {
+			return backend.NewPlan(ctx, s.Machine, o)
+		}
+	}
+	plan, err := planned(ctx, spec.Options)
 	if err != nil {
 		return nil, err
 	}

@@ -12,13 +12,13 @@ import (
 	"sync"
 	"time"
 
-	"onebit/engine"
 	"onebit/engine/backend"
 )
 
 // Client asks a keeper for processes.
 type Client struct {
-	Socket string
+	Socket   string
+	Patience time.Duration // how long a keeper that is not there is waited for
 }
 
 // planLimit is how long a keeper may take to start a process: it may have to ask several programs what they are.
@@ -36,35 +36,68 @@ func (c Client) Launch(o backend.Options, child int) backend.Launch {
 	}
 }
 
-// Lists asks what the program that the keeper has for a device can run on; see backend.Machine.Lists.
-func (c Client) Lists(ctx context.Context, d engine.Device) (string, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", c.Socket)
+// Plan asks how the keeper would run a model: with the programs that it finds. Command lines in it are for looking at.
+func (c Client) Plan(ctx context.Context, o backend.Options) (*backend.Plan, error) {
+	p, err := c.plan(ctx, o)
 	if err != nil {
-		return "", err
+		return nil, fmt.Errorf("asking the keeper of engines at %s: %w", c.Socket, err)
+	}
+	return p, nil
+}
+
+func (c Client) plan(ctx context.Context, o backend.Options) (*backend.Plan, error) {
+	ctx, cancel := context.WithTimeout(ctx, planLimit)
+	defer cancel()
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	b, err := json.Marshal(Request{Ask: true, Device: string(d)})
+	r := requestOf(o, 0, 0)
+	r.Plan = true
+	b, err := json.Marshal(r)
 	if err != nil {
-		return "", fmt.Errorf("writing the request: %w", err)
+		return nil, fmt.Errorf("writing the request: %w", err)
 	}
 	p := &kept{conn: conn, in: bufio.NewReaderSize(conn, eventLimit)}
-	_, unsent := conn.Write(append(b, '\n'))
+	unsent := send(conn, append(b, '\n'), nil)
 	e, err := p.next()
 	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
 	case err != nil:
-		return "", errors.Join(unsent, err)
+		return nil, errors.Join(unsent, err)
 	case e.Error != "":
-		return "", errors.New(e.Error)
+		return nil, errors.New(e.Error)
+	case e.Plan == nil:
+		return nil, errors.New("it says no plan")
 	}
-	return e.Stdout, nil
+	return e.Plan, nil
 }
+
+// dial connects. A keeper that is being started, or started again, is waited for.
+func (c Client) dial(ctx context.Context) (net.Conn, error) {
+	for end := time.Now().Add(c.Patience); ; {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", c.Socket)
+		if err == nil || !time.Now().Before(end) || ctx.Err() != nil {
+			return conn, err
+		}
+		select {
+		case <-time.After(dialPause):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// dialPause is between two tries to connect.
+const dialPause = 50 * time.Millisecond
 
 // start asks for the process that p is to be.
 func (c Client) start(r Request, p *kept) (*kept, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), planLimit)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", c.Socket)
+	conn, err := c.dial(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -12,7 +12,8 @@
 //	client  end                          the process is asked to end
 //	keeper  {"ended":true,"status":…}
 //
-// A Request may also ask what a device's program can run on; the answer is {"stdout":…,"ended":true}.
+// A Request may also ask for the plan itself; the answer is {"plan":…,"ended":true}. Who asks for processes takes that
+// plan, since the keeper may find other programs than it does.
 //
 // Only the user that the keeper was told to serve is served: the kernel says who has connected. No process outlives
 // the keeper, since the kernel kills each with the thread that started it.
@@ -33,7 +34,6 @@ import (
 	"sync"
 	"time"
 
-	"onebit/engine"
 	"onebit/engine/backend"
 	"onebit/engine/conduit"
 )
@@ -69,9 +69,6 @@ const (
 	askLimit  = 10 * time.Second // until it has sent its request
 	tellLimit = time.Minute      // to take an event
 )
-
-// answerLimit is the most of a program's answer that is told, in bytes.
-const answerLimit = 8 << 10
 
 // New checks the configuration. It starts nothing.
 func New(cfg Config) (*Keeper, error) {
@@ -136,19 +133,15 @@ func (k *Keeper) client(ctx context.Context, conn *net.UnixConn) error {
 	if err := conn.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
-	if request.Ask {
-		text, err := k.cfg.Machine.Lists(ctx, engine.Device(request.Device))
-		if err != nil {
-			return err
-		}
-		_ = (&teller{conn: conn}).tell(event{Stdout: text[:min(len(text), answerLimit)], Ended: true}) // it may have gone
-		return nil
-	}
 	options := request.Options()
 	options.Append = k.cfg.Append
 	plan, err := backend.NewPlan(ctx, k.cfg.Machine, options)
 	if err != nil {
 		return err
+	}
+	if request.Plan {
+		_ = (&teller{conn: conn}).tell(event{Plan: plan, Ended: true}) // it may have gone
+		return nil
 	}
 	children := plan.Children()
 	if request.Child >= len(children) {

@@ -30,6 +30,8 @@ import (
 	"onebit/engine/runner"
 	"onebit/engine/sandbox"
 	"onebit/engine/tensor"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // role names, in the environment, what a copy of this test binary does instead of testing.
@@ -343,6 +345,62 @@ func TestWrongThingsHandedOver(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "no conduit") {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestPlanIsTheKeepers: who asks gets the plan that the keeper makes with its own programs, or why there is none.
+func TestPlanIsTheKeepers(t *testing.T) {
+	model, program := tiny(t), copyOfUs(t)
+	client := keeper.Client{Socket: start(t, program, keeper.Users{}, os.Getuid())}
+	o := backend.Options{Model: model, Alias: "tiny", Device: engine.CPU, Context: 512, Parallel: 2, LlamaServer: "/nowhere"}
+	got, err := client.Plan(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine, err := backend.ThisMachine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	machine.Executable, machine.Environ, o.LlamaServer = program, nil, ""
+	want, err := backend.NewPlan(t.Context(), machine, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	o.Device = engine.Zinc
+	if _, err := client.Plan(t.Context(), o); err == nil || !strings.Contains(err.Error(), "zinc") {
+		t.Errorf("a device that is not there: %v", err)
+	}
+	o.Model = "m.gguf"
+	if _, err := client.Plan(t.Context(), o); err == nil || !strings.Contains(err.Error(), "no absolute path") {
+		t.Errorf("a relative path: %v", err)
+	}
+}
+
+// TestPatience: a keeper that is not there yet is waited for; one that does not come is told of.
+func TestPatience(t *testing.T) {
+	socket, model := filepath.Join(t.TempDir(), "late"), tiny(t)
+	o := backend.Options{Model: model, Device: engine.CPU}
+	if _, err := (keeper.Client{Socket: socket}).Plan(t.Context(), o); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("nobody is there: %v", err)
+	}
+	planned := make(chan error, 1)
+	go func() {
+		_, err := keeper.Client{Socket: socket, Patience: time.Minute}.Plan(context.Background(), o)
+		planned <- err
+	}()
+	if err := os.Symlink(start(t, os.Args[0], keeper.Users{}, os.Getuid()), socket); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-planned; err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("enough"))
+	if _, err := (keeper.Client{Socket: socket + "er", Patience: time.Hour}).Plan(ctx, o); err == nil {
+		t.Error("it has a plan of nobody")
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"strings"
 	"unicode"
@@ -17,7 +16,8 @@ import (
 	"onebit/engine/recipe"
 )
 
-// Request asks for one process of a model's plan, or what a device's program can run on. It has no place for a program, for arguments or for an environment.
+// Request asks for a model's plan, or for one process of it. It has no place for a program, for arguments or for an
+// environment.
 type Request struct {
 	Model            string   `json:"model"`
 	Alias            string   `json:"alias,omitempty"`
@@ -42,11 +42,9 @@ type Request struct {
 	NPUOptions       []string `json:"npu_options,omitempty"`
 	NoRecipes        bool     `json:"no_recipes,omitempty"`
 
-	// Ask wants to know what the program of Device lists. All else is left out then.
-	Ask bool `json:"ask,omitempty"`
-
-	Child int `json:"child"` // which process of the plan; 0 is the chat
-	Port  int `json:"port"`  // where on loopback it serves; 0: at the end of a conduit, which comes with the request
+	Plan  bool `json:"plan,omitempty"` // the plan is wanted, and no process: Child and Port are left out
+	Child int  `json:"child"`          // which process of the plan; 0 is the chat
+	Port  int  `json:"port"`           // where on loopback it serves; 0: at the end of a conduit, which comes with the request
 }
 
 // requestOf asks for a process of the plan that options make.
@@ -110,12 +108,6 @@ func ParseRequest(b []byte) (Request, error) {
 }
 
 func (r Request) check() error {
-	if r.Ask {
-		if d := engine.Device(r.Device); !d.Known() || !reflect.DeepEqual(r, Request{Ask: true, Device: r.Device}) {
-			return errors.New("a question has a device and nothing else")
-		}
-		return nil
-	}
 	if r.Model == "" {
 		return errors.New("a model is missing")
 	}
@@ -135,6 +127,9 @@ func (r Request) check() error {
 		if n[0] < 0 || n[0] > n[1] {
 			return fmt.Errorf("%s is out of range", name)
 		}
+	}
+	if r.Plan && (r.Child != 0 || r.Port != 0) {
+		return errors.New("a plan has no process and no port")
 	}
 	if r.Port != 0 && r.Port < leastPort {
 		return errors.New("port is out of range")
@@ -181,6 +176,8 @@ type event struct {
 	Stderr string `json:"stderr,omitempty"`
 	Ended  bool   `json:"ended,omitempty"`
 	Status string `json:"status,omitempty"` // how; empty for success
+
+	Plan *backend.Plan `json:"plan,omitempty"` // how the keeper would run the model
 }
 
 // eventLimit is the size of an event in bytes. What a process writes comes in smaller pieces.

@@ -57,6 +57,8 @@ func TestParseRequestRefuses(t *testing.T) {
 		{"a negative number", `{"model":"/m","port":8080,"context":-1}`, "context is out of range"},
 		{"a huge number", `{"model":"/m","port":8080,"parallel":1000000000}`, "parallel is out of range"},
 		{"a device that is none", `{"model":"/m","port":8080,"device":"toaster"}`, "no device"},
+		{"a plan with a port", `{"model":"/m","port":8080,"plan":true}`, "no process and no port"},
+		{"a plan with a process", `{"model":"/m","child":1,"plan":true}`, "no process and no port"},
 		{"a role that is none", `{"model":"/m","port":8080,"role":"root"}`, "no role"},
 		{"another word", `{"model":"/m","port":8080,"flash_attn":"on --x"}`, "none of on"},
 		{"no number", `{"model":"/m","port":8080,"draft_p_min":"-1"}`, "no number"},
@@ -80,6 +82,7 @@ func TestParseRequestRefuses(t *testing.T) {
 func FuzzParseRequest(f *testing.F) {
 	f.Add([]byte(`{"model":"/models/a.gguf","alias":"a","device":"vulkan","context":4096,"flash_attn":"on","child":0,"port":8080}`))
 	f.Add([]byte(`{"model":"/m","port":8080,"npu_options":["a=b"],"moe_subst":"x","draft_p_min":"0.5"}`))
+	f.Add([]byte(`{"model":"/m","plan":true}`))
 	f.Add([]byte(`{"model":"-m","port":8080,"alias":"-x"}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r, err := keeper.ParseRequest(b)

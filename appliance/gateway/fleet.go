@@ -38,6 +38,8 @@ type Listed struct {
 	State   string
 	Created time.Time
 	Info    engine.Info
+	Failed  bool // it cannot be had at the moment
+	Waiting int  // requests that wait for it
 
 	Backend engine.Backend // nil while it is not in memory
 }
@@ -186,6 +188,9 @@ func (g *Gateway) fromFleet(ctx context.Context, w *reply, name string) (*lease,
 // resolve finds the model that a request is for. Without a name it is the first of the role that may be known to whoever
 // asks; what may not be is not named in a refusal either.
 func (g *Gateway) resolve(ctx context.Context, kind engine.Kind, name string) (string, error) {
+	if g.cfg.Decider != nil && name == auto && !g.taken() {
+		name = "" // what is no text has nothing to decide about
+	}
 	found, err := g.cfg.Fleet.Resolve(roleOf(kind), name)
 	if g.cfg.Door == nil {
 		return found, err

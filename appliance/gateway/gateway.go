@@ -72,6 +72,8 @@ type Config struct {
 	Fleet Fleet // many models; then Model, Mode, Second and Side are not used, and requests are taken in strictly
 	Door  Door  // who comes in; then Key is not used
 
+	Decider Decider // with a Fleet: chooses the model of a request that leaves it to the box; nil takes the first
+
 	Metrics *telemetry.Metrics // counts requests; nil for ones of the gateway's own
 
 	Limits config.Limits

@@ -82,6 +82,9 @@ func (g *Gateway) generate(kind engine.Kind, parse func([]byte) (*engine.Request
 		if req.Raw, err = wire.Strict(kind, req.Raw); err != nil {
 			return err
 		}
+		if g.leftToUs(kind, req.Model) {
+			return g.decided(ctx, w, r, req, body)
+		}
 		name, err := g.resolve(ctx, kind, req.Model)
 		if err != nil {
 			return err

@@ -106,8 +106,12 @@ func (g *Gateway) listed() []*server {
 func (g *Gateway) models(w *reply, r *http.Request) error {
 	objects := []modelObject{}
 	if g.cfg.Fleet != nil {
-		for _, l := range g.seen(r.Context()) {
+		seen := g.seen(r.Context())
+		for _, l := range seen {
 			objects = append(objects, fleetObject(l))
+		}
+		if o, ok := g.choosing(seen); ok {
+			objects = append(objects, o)
 		}
 	} else {
 		for _, s := range g.listed() {
@@ -125,7 +129,11 @@ func (g *Gateway) model(w *reply, r *http.Request) error {
 	name := strings.TrimPrefix(canonical(r.URL.Path), "/models/")
 	if g.cfg.Fleet != nil {
 		var known []string
-		for _, l := range g.seen(r.Context()) {
+		seen := g.seen(r.Context())
+		if o, ok := g.choosing(seen); ok && name == auto {
+			return write(w, http.StatusOK, o)
+		}
+		for _, l := range seen {
 			if l.Name == name {
 				return write(w, http.StatusOK, fleetObject(l))
 			}

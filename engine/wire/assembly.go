@@ -32,8 +32,8 @@ func Assembles(raw []byte) bool {
 
 // AppendStreamed appends a chat request to dst so that it asks for a stream with usage. Every other byte stays.
 func AppendStreamed(dst, raw []byte) []byte {
-	step := appendMember(nil, raw, "stream", []byte("true"))
-	return appendMember(dst, step, "stream_options", []byte(`{"include_usage":true}`))
+	step := AppendMember(nil, raw, "stream", []byte("true"))
+	return AppendMember(dst, step, "stream_options", []byte(`{"include_usage":true}`))
 }
 
 // Assembly puts the answer to a chat together from the events of its stream. The zero value is ready.

@@ -4,10 +4,10 @@ import "strconv"
 
 // AppendModel appends the JSON object raw to dst with quoted, a JSON string, as the value of its member model, which is
 // added at the end where it is missing. Every other byte stays.
-func AppendModel(dst, raw, quoted []byte) []byte { return appendMember(dst, raw, "model", quoted) }
+func AppendModel(dst, raw, quoted []byte) []byte { return AppendMember(dst, raw, "model", quoted) }
 
-// appendMember does for any member what AppendModel does for model. The key needs no escapes.
-func appendMember(dst, raw []byte, key string, value []byte) []byte {
+// AppendMember does for any member what AppendModel does for model. The key needs no escapes.
+func AppendMember(dst, raw []byte, key string, value []byte) []byte {
 	m := newMembers(raw)
 	for m.next() {
 		if string(m.key) == key {
@@ -158,4 +158,15 @@ func (w *mediaWalk) visit(path string, start, end int) {
 			w.edits = append(w.edits, edit{start, end, Quote(changed)})
 		}
 	}
+}
+
+// Has reports whether the JSON object raw has a member.
+func Has(raw []byte, key string) bool {
+	m := newMembers(raw)
+	for m.next() {
+		if string(m.key) == key {
+			return true
+		}
+	}
+	return false
 }

@@ -163,3 +163,18 @@ func FuzzRewrite(f *testing.F) {
 		}
 	})
 }
+
+func TestAppendMember(t *testing.T) {
+	for _, tt := range []struct{ raw, want string }{
+		{`{}`, `{"top_p":0.5}`},
+		{`{"model":"m", "top_p" : 1,"x":{"top_p":2}}`, `{"model":"m", "top_p" : 0.5,"x":{"top_p":2}}`},
+		{`{"x":{"top_p":2}}`, `{"x":{"top_p":2},"top_p":0.5}`},
+	} {
+		if got := string(wire.AppendMember(nil, []byte(tt.raw), "top_p", []byte("0.5"))); got != tt.want {
+			t.Errorf("%s became %s", tt.raw, got)
+		}
+	}
+	if !wire.Has([]byte(`{"a":{"b":1}}`), "a") || wire.Has([]byte(`{"a":{"b":1}}`), "b") {
+		t.Error("a member is found where it is not, or the other way round")
+	}
+}

@@ -2,11 +2,14 @@ package config
 
 import (
 	"net/netip"
+	"slices"
 	"time"
 
 	"onebit/engine"
 	"onebit/engine/backend"
 	"onebit/engine/recipe"
+	"onebit/extensions"
+	"onebit/extensions/abi"
 )
 
 // Box is the configuration of `1bit appliance`: one value, made from the defaults, the file, the environment and the
@@ -30,6 +33,8 @@ type Box struct {
 	Backup    Backup     `yaml:"backup" about:"copies of the state"`
 	Telemetry Telemetry  `yaml:"telemetry" about:"figures sent elsewhere; nothing unless it is named here"`
 	Egress    Egress     `yaml:"egress" about:"where the box may fetch models from"`
+
+	Extensions Extensions `yaml:"extensions" about:"what uploaded modules may do"`
 }
 
 // Listen says where the box listens.
@@ -155,6 +160,36 @@ type Egress struct {
 	Token   Secret   `yaml:"token" about:"for gated repositories of the hub"`
 }
 
+// Extensions says what modules that are uploaded to the box may do. Only the file can: whoever may upload a module must
+// not be able to take the lock off the door.
+type Extensions struct {
+	Signatures   string   `yaml:"signatures" about:"off, required, or pinned: each name to the key that is trusted for it"`
+	Trusted      []string `yaml:"trusted" about:"minisign public keys; NAME=KEY trusts a key for a module's name"`
+	Capabilities []string `yaml:"capabilities" about:"what modules may be granted"`
+	Headers      []string `yaml:"headers" about:"headers of requests that modules may see"`
+	Params       []string `yaml:"params" about:"parameters of requests that modules may set"`
+}
+
+// Policy is the same in the words of the manager of modules.
+func (e Extensions) Policy() extensions.Policy {
+	p := extensions.Policy{Signatures: e.Signatures, Trusted: e.Trusted, Headers: e.Headers, Params: e.Params}
+	for _, c := range e.Capabilities {
+		p.Capabilities = append(p.Capabilities, abi.Capability(c))
+	}
+	return p
+}
+
+// capabilities are all that there are.
+func capabilities() []string {
+	var all []string
+	for _, f := range abi.Imports() {
+		if c := string(f.Capability); c != "" && !slices.Contains(all, c) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
 // Size is a number of bytes. In the file it is a whole number, or one with KB, MB, GB, KiB, MiB or GiB.
 type Size int64
 
@@ -173,6 +208,8 @@ func BoxDefaults() Box {
 		Log:    Log{Level: "info", Requests: "metadata", Keep: 30 * 24 * time.Hour},
 		Backup: Backup{Every: 24 * time.Hour, Keep: 7},
 		Egress: Egress{Hub: "https://huggingface.co"},
+
+		Extensions: Extensions{Signatures: extensions.SignaturesOff, Capabilities: capabilities(), Params: []string{"temperature", "top_p", "max_tokens"}},
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"onebit/engine"
+	"onebit/extensions"
 )
 
 var (
@@ -49,6 +50,29 @@ func (r *reader) check(b Box) {
 	r.checkTLS(b.TLS, at, word)
 	r.checkModels(b.Models, at)
 	r.checkElsewhere(b, at)
+	r.checkExtensions(b.Extensions, at, word)
+}
+
+func (r *reader) checkExtensions(e Extensions, at func(string) string, word func(string, string, ...string)) {
+	word("extensions.signatures", e.Signatures, extensions.SignaturesOff, extensions.SignaturesRequired, extensions.SignaturesPinned)
+	if err := extensions.CheckPolicy(extensions.Policy{Trusted: e.Trusted}); err != nil {
+		r.bad(at("extensions.trusted"), "extensions.trusted: %v", err)
+	}
+	if e.Signatures != extensions.SignaturesOff && len(e.Trusted) == 0 {
+		r.bad(at("extensions.signatures"), "extensions.signatures: %s needs keys in extensions.trusted", e.Signatures)
+	}
+	for _, c := range e.Capabilities {
+		word("extensions.capabilities", c, capabilities()...)
+	}
+	for _, p := range e.Params {
+		word("extensions.params", p, extensions.Params()...)
+	}
+	for _, h := range e.Headers {
+		switch strings.ToLower(h) {
+		case "authorization", "x-api-key", "cookie", "proxy-authorization":
+			r.bad(at("extensions.headers"), "extensions.headers: %s is a secret, and no module may see it", h)
+		}
+	}
 }
 
 func (r *reader) checkTLS(t TLS, at func(string) string, word func(string, string, ...string)) {

@@ -110,6 +110,12 @@ func TestBoxMistakes(t *testing.T) {
 		{"URL", "telemetry: {otlp: collector}", "telemetry.otlp is not a URL"},
 		{"a hidden secret", "backup: {passphrase: (secret)}", "box.yaml:1: backup.passphrase: (secret) is what is shown in place"},
 		{"open backup", "backup: {folder: /mnt}", "a backup is encrypted"},
+		{"signatures", "extensions: {signatures: some}", `extensions.signatures: there is no "some"`},
+		{"signatures of nobody", "extensions: {signatures: required}", "needs keys in extensions.trusted"},
+		{"a key", "extensions: {trusted: [RWQ]}", `"RWQ" is no minisign public key`},
+		{"a capability", "extensions: {capabilities: [network]}", `there is no "network"`},
+		{"a parameter", "extensions: {params: [model]}", `there is no "model"`},
+		{"a secret header", "extensions: {headers: [Authorization]}", "is a secret"},
 		{"very long", strings.Repeat("#", 1<<20+1), "larger than"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -320,7 +326,7 @@ func TestBoxStoredSettings(t *testing.T) {
 	if _, _, err := config.ReadBox(src); err == nil || !strings.Contains(err.Error(), "settings: ") {
 		t.Errorf("a wrong setting: %v", err)
 	}
-	for _, path := range []string{"programs.llama_server", "model_folders", "listen.port", "tls.certificate", "egress.private", "telemetry.webhook", "backup.folder"} {
+	for _, path := range []string{"programs.llama_server", "model_folders", "listen.port", "tls.certificate", "egress.private", "telemetry.webhook", "backup.folder", "extensions.signatures", "extensions.trusted"} {
 		if config.Changeable(path) {
 			t.Errorf("%s may be changed", path)
 		}

@@ -11,8 +11,8 @@ import (
 	"onebit/extensions/abi"
 )
 
-// Status is all modules and bindings at a moment.
-type Status struct {
+// Listing is all modules and bindings at a moment.
+type Listing struct {
 	Modules       []Shown `json:"modules"`
 	Bindings      []Bound `json:"bindings"`
 	Conversations int     `json:"conversations" about:"whose decision is remembered"`
@@ -65,9 +65,9 @@ type Bound struct {
 var stages = []string{"active", "canary", "shadow", "previous"}
 
 // Status returns what there is.
-func (m *Manager) Status() Status {
+func (m *Manager) Status() Listing {
 	t := m.table.Load()
-	s := Status{Modules: []Shown{}, Bindings: []Bound{}, Conversations: m.kept.len()}
+	s := Listing{Modules: []Shown{}, Bindings: []Bound{}, Conversations: m.kept.len()}
 	states := map[string]string{}
 	modules := slices.Collect(maps.Values(t.modules))
 	for _, p := range t.places {

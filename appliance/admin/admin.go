@@ -18,6 +18,7 @@ import (
 	"onebit/appliance/auth"
 	"onebit/engine"
 	"onebit/engine/wire"
+	"onebit/extensions"
 	"onebit/store"
 )
 
@@ -33,6 +34,8 @@ type Config struct {
 	Auth  *auth.Auth
 	Box   Box
 	Log   *slog.Logger
+
+	Extensions *extensions.Manager
 }
 
 // Admin answers the control plane's requests. It implements http.Handler.
@@ -44,8 +47,8 @@ type Admin struct {
 
 // New returns an Admin. It starts nothing.
 func New(cfg Config) (*Admin, error) {
-	if cfg.Store == nil || cfg.Auth == nil || cfg.Box == nil || cfg.Log == nil {
-		return nil, errors.New("admin needs a store, an auth, a box and a log")
+	if cfg.Store == nil || cfg.Auth == nil || cfg.Box == nil || cfg.Log == nil || cfg.Extensions == nil {
+		return nil, errors.New("admin needs a store, an auth, a box, extensions and a log")
 	}
 	a := &Admin{cfg: cfg, mux: http.NewServeMux()}
 	a.routes = table(a)
@@ -170,12 +173,17 @@ func problem(err error) *wire.Error {
 	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return &wire.Error{Status: http.StatusRequestEntityTooLarge, Type: wire.TypeInvalid, Code: "request_too_large", Message: fmt.Sprintf("the request body is larger than %d bytes", e.Limit)}
 	}
+	if e, ok := errors.AsType[*extensions.RefusedError](err); ok {
+		return &wire.Error{Status: http.StatusUnprocessableEntity, Type: wire.TypeInvalid, Code: e.Code, Message: e.Reason, NoRetry: true}
+	}
 	for _, k := range []struct {
 		is     error
 		status int
 		code   string
 	}{
 		{store.ErrNotFound, http.StatusNotFound, "not_found"},
+		{extensions.ErrNotFound, http.StatusNotFound, "not_found"},
+		{extensions.ErrConflict, http.StatusConflict, "conflict"},
 		{store.ErrForbidden, http.StatusForbidden, "admin_needed"},
 		{store.ErrConflict, http.StatusConflict, "conflict"},
 		{store.ErrInvalid, http.StatusBadRequest, "invalid"},

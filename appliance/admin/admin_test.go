@@ -100,6 +100,8 @@ type world struct {
 	auth  *auth.Auth
 	store *store.Store
 	box   *box
+
+	records *nothing
 }
 
 func newWorld(t *testing.T) *world {
@@ -115,7 +117,8 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, auth: au, store: s, box: &box{models: []admin.Model{{Name: "small"}, {Name: "large"}}}}
-	if w.admin, err = admin.New(admin.Config{Store: s, Auth: au, Box: w.box, Log: log}); err != nil {
+	w.records = &nothing{}
+	if w.admin, err = admin.New(admin.Config{Store: s, Auth: au, Box: w.box, Log: log, Extensions: manager(t, w.records)}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Claim(t.Context(), store.ClaimRequest{Admin: store.Newcomer{Name: "root"}}); err != nil {

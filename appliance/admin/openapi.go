@@ -2,6 +2,7 @@ package admin
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,7 +15,7 @@ type object = map[string]any
 
 // OpenAPI describes the API (OpenAPI 3.1), made from the table and the Go types of what operations take and give.
 func (a *Admin) OpenAPI() ([]byte, error) {
-	d := describer{schemas: object{}}
+	d := describer{schemas: object{}, types: map[string]reflect.Type{}}
 	paths := object{}
 	for _, r := range a.routes {
 		p, ok := paths[Prefix+r.path].(object)
@@ -64,7 +65,10 @@ func (a *Admin) OpenAPI() ([]byte, error) {
 }
 
 // describer collects the schemas of named types.
-type describer struct{ schemas object }
+type describer struct {
+	schemas object
+	types   map[string]reflect.Type // by the name of the schema
+}
 
 func reference(name string) object { return object{"$ref": "#/components/schemas/" + name} }
 
@@ -86,12 +90,14 @@ func (d *describer) operation(r route) object {
 		if name := f.Tag.Get("path"); name != "" {
 			parameters = append(parameters, object{"name": name, "in": "path", "required": true, "schema": d.schema(f.Type)})
 		}
-		if name := f.Tag.Get("query"); name != "" {
-			p := object{"name": name, "in": "query", "schema": d.schema(f.Type)}
-			if about := f.Tag.Get("about"); about != "" {
-				p["description"] = about
+		for _, in := range []string{"query", "header"} {
+			if name := f.Tag.Get(in); name != "" {
+				p := object{"name": name, "in": in, "schema": d.schema(f.Type)}
+				if about := f.Tag.Get("about"); about != "" {
+					p["description"] = about
+				}
+				parameters = append(parameters, p)
 			}
-			parameters = append(parameters, p)
 		}
 	}
 	if parameters != nil {
@@ -99,6 +105,13 @@ func (d *describer) operation(r route) object {
 	}
 	if r.hasBody() {
 		o["requestBody"] = object{"required": true, "content": object{"application/json": object{"schema": d.inline(r.in)}}}
+	}
+	if len(r.takes) > 0 {
+		content := object{}
+		for _, media := range r.takes {
+			content[media] = object{}
+		}
+		o["requestBody"] = object{"required": true, "content": content}
 	}
 	return o
 }
@@ -143,6 +156,10 @@ func (d *describer) schema(t reflect.Type) object {
 			return d.inline(t)
 		}
 		name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
+		if other, ok := d.types[name]; ok && other != t {
+			panic(fmt.Sprintf("two types are described as %s: %v and %v", name, other, t))
+		}
+		d.types[name] = t
 		if _, ok := d.schemas[name]; !ok {
 			d.schemas[name] = object{} // a type that holds itself ends here
 			d.schemas[name] = d.inline(t)

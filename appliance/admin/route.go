@@ -25,6 +25,7 @@ type route struct {
 	status       int          // of success
 	raw          bool         // run writes the answer itself
 	media        string       // of a raw answer
+	takes        []string     // media types of a body that run reads itself
 
 	run func(c *call, in any) (any, error)
 }
@@ -32,8 +33,8 @@ type route struct {
 // none stands for nothing taken or given.
 type none struct{}
 
-// op makes a route of a function. In's fields come from the path (tag path), from the query (tag query), and the rest
-// from a JSON body.
+// op makes a route of a function. In's fields come from the path (tag path), from the query (tag query), from headers (tag
+// header), and the rest from a JSON body.
 func op[In, Out any](method, path string, who access, summary string, f func(c *call, in In) (Out, error)) route {
 	r := route{method: method, path: path, summary: summary, who: who, in: reflect.TypeFor[In](), out: reflect.TypeFor[Out](), status: http.StatusOK}
 	if method == http.MethodPost && !strings.Contains(path[1:], "}/") {
@@ -73,6 +74,9 @@ func (o route) decode(w http.ResponseWriter, r *http.Request) (any, error) {
 		v := in.FieldByIndex(f.Index)
 		if name := f.Tag.Get("path"); name != "" {
 			v.SetString(r.PathValue(name))
+		}
+		if name := f.Tag.Get("header"); name != "" {
+			v.SetString(r.Header.Get(name))
 		}
 		if name := f.Tag.Get("query"); name != "" {
 			if text := query.Get(name); text != "" {

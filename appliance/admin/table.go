@@ -46,6 +46,7 @@ func table(a *Admin) []route {
 	all = append(all, a.keyRoutes()...)
 	all = append(all, a.peopleRoutes()...)
 	all = append(all, a.logRoutes()...)
+	all = append(all, a.extensionRoutes()...)
 	return append(all, a.settingRoutes()...)
 }
 

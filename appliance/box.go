@@ -22,6 +22,7 @@ import (
 	"onebit/appliance/pool"
 	"onebit/appliance/telemetry"
 	"onebit/engine/backend"
+	"onebit/extensions"
 	"onebit/store"
 )
 
@@ -92,6 +93,8 @@ type box struct {
 	downloads downloads
 	problems  problems
 
+	extensions *extensions.Manager
+
 	metrics   *telemetry.Metrics
 	alerts    *telemetry.Alerts
 	reporting reporting // reloading guards it
@@ -156,7 +159,10 @@ func (b *box) build(ctx context.Context, p program, a *boxAssembly) (err error) 
 	}); err != nil {
 		return err
 	}
-	if b.admin, err = admin.New(admin.Config{Store: b.store, Auth: b.auth, Box: control{b}, Log: b.log}); err != nil {
+	if b.extensions, err = b.newExtensions(b.modules()); err != nil {
+		return err
+	}
+	if b.admin, err = admin.New(admin.Config{Store: b.store, Auth: b.auth, Box: control{b}, Log: b.log, Extensions: b.extensions}); err != nil {
 		return err
 	}
 	if b.edge, err = edge.ListenBox(ctx, b.edgeConfig(a.cfg), http.HandlerFunc(b.serve)); err != nil {
@@ -191,6 +197,12 @@ func (b *box) run(ctx context.Context) error {
 		})
 	}
 	keep(&last, behind, b.store.Run)
+	if err := b.extensions.Start(ctx); err != nil { // what was active decides from the first request on
+		stopBehind()
+		last.Wait()
+		return errors.Join(err, socket.Close(), b.edge.Close())
+	}
+	keep(&last, behind, b.extensions.Run)
 	keep(&last, behind, b.pool.Run)
 	keep(&last, behind, b.auth.Run) // what is revoked ends also while the box waits for its last answers
 	keep(&group, serving, func(ctx context.Context) error { return b.serveSocket(ctx, socket) })

@@ -95,7 +95,7 @@ func (f fleet) List() []gateway.Listed {
 	for _, m := range f.b.now.Load().models {
 		l := gateway.Listed{
 			Name: m.Name, Device: engine.Device(m.Device), Role: m.role(), State: string(states[m.Name].Phase), Created: m.created,
-			Info: engine.Info{Context: m.perSlot()},
+			Info: engine.Info{Context: m.perSlot()}, Failed: m.path == "" || states[m.Name].Phase == pool.Failed, Waiting: states[m.Name].Waiting,
 		}
 		if i := f.b.pool.Instance(m.Name); i != nil {
 			l.Backend = i.Backend()

@@ -40,7 +40,7 @@ func (b *box) prepare(ctx context.Context, a *boxAssembly) (_ *change, err error
 	if err := pool.Check(c.models); err != nil {
 		return nil, err
 	}
-	if c.api, err = gateway.New(gateway.Config{Fleet: fleet{b}, Door: door{b}, Metrics: b.metrics, Limits: a.cfg.Limits(), Log: b.log}); err != nil {
+	if c.api, err = gateway.New(gateway.Config{Fleet: fleet{b}, Door: door{b}, Decider: chooser{b}, Metrics: b.metrics, Limits: a.cfg.Limits(), Log: b.log}); err != nil {
 		return nil, err
 	}
 	if c.report, err = b.newReporting(ctx, a.cfg); err != nil {

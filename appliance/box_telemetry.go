@@ -47,7 +47,7 @@ func (b *box) startReporting() {
 	b.metrics = telemetry.New(telemetry.Config{Version: version, Runtime: true, State: func() []telemetry.Family {
 		ctx, cancel := context.WithTimeout(context.Background(), lookLimit)
 		defer cancel()
-		return b.state(ctx).Families()
+		return append(b.state(ctx).Families(), b.extensionFamilies()...)
 	}})
 	b.alerts = telemetry.NewAlerts(telemetry.AlertsConfig{
 		Box: func() string { return b.now.Load().cfg.Name }, Version: version, Log: b.log,
@@ -144,6 +144,9 @@ func (b *box) state(ctx context.Context) telemetry.State {
 		if free, err := doctor.Space(dir); err == nil {
 			s.Disks = append(s.Disks, telemetry.Disk{Name: name, Free: int64(free)})
 		}
+	}
+	for _, p := range b.extensions.Problems() {
+		s.Extensions = append(s.Extensions, telemetry.Extension{Place: p.Place, Reason: p.Text})
 	}
 	s.Models = b.modelStates()
 	return s

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,12 +39,14 @@ test asks for the samples of its manifest and for inputs that were made to break
 
 // ext is `1bit ext`.
 func (p program) ext(ctx context.Context, args []string) int {
-	return p.runActs(ctx, "ext", extUsage, extActs(), args)
+	return p.runActs(ctx, "ext", extUsage+extServerUsage, extActs(), args)
 }
 
 // extActs are the words of the command.
 func extActs() map[string]act {
-	return map[string]act{"new": newExt, "check": checkExt, "run": runExt, "test": testExt}
+	acts := map[string]act{"new": newExt, "check": checkExt, "run": runExt, "test": testExt}
+	maps.Copy(acts, extServerActs())
+	return acts
 }
 
 // newExt is `1bit ext new`.

@@ -80,6 +80,11 @@ func (l *local) send(ctx context.Context, method, path string, in any) (*http.Re
 	if in != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
+	return l.do(r)
+}
+
+// do sends a request and returns the open answer.
+func (l *local) do(r *http.Request) (*http.Response, error) {
 	answer, err := l.client.Do(r)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED):

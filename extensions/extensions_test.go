@@ -106,7 +106,7 @@ func TestRestart(t *testing.T) {
 		if o.Candidate != "small" || o.Why != "default; module=one@"+hash[:8]+"; error=absent" {
 			t.Errorf("%s: %+v", name, o)
 		}
-		if p := f.Problems(); len(p) != 1 || !strings.Contains(p[0], name) || !strings.Contains(p[0], "one@"+hash[:8]) {
+		if p := f.Problems(); len(p) != 1 || !strings.Contains(p[0].Text, name) || !strings.Contains(p[0].Text, "one@"+hash[:8]) {
 			t.Errorf("%s: %q", name, p)
 		}
 	}

@@ -196,11 +196,6 @@ func (p *place) seat(stage string) **seat {
 	return &p.shadow
 }
 
-// seats are all that are taken.
-func (p *place) seats() []*seat {
-	return slices.DeleteFunc([]*seat{p.active, p.previous, p.canary, p.shadow}, func(s *seat) bool { return s == nil })
-}
-
 // sit returns the seat of a generation: the one that it has, with what it has counted, or a new one.
 func (m *Manager) sit(binding, stage string, g *generation) *seat {
 	for _, p := range m.table.Load().places {

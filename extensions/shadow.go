@@ -81,12 +81,13 @@ func (d *deciding) observe(obeyed Outcome) {
 // shadow asks a module and compares.
 func (d *deciding) shadow(p *place, obeyed Outcome) {
 	dec, v := d.consult(context.Background(), p, p.shadow)
-	would, did := "default", wordOf(obeyed)
+	var would string
+	did := wordOf(obeyed)
 	switch {
 	case v.cause != "":
 		would = "error=" + v.cause
 	case p.Kind == abi.Classifier:
-		did, would = obeyed.Class, ""
+		did = obeyed.Class
 		if dec != nil {
 			would = dec.Class
 		}

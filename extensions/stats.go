@@ -60,8 +60,8 @@ func (s *stats) add(o one, cause, class string, units int64, pages uint32) {
 	s.at = (s.at + 1) % window
 }
 
-// Usage is what a module has done where it is bound, since it was brought up.
-type Usage struct {
+// Tally is what a module has done where it is bound, since it was brought up.
+type Tally struct {
 	Calls        int64            `json:"calls"`
 	Causes       map[string]int64 `json:"causes" about:"calls that brought no decision, by cause"`
 	Classes      map[string]int64 `json:"classes" about:"decisions by class"`
@@ -76,10 +76,10 @@ type Usage struct {
 	Breaker      string           `json:"breaker" about:"closed, open or suspended"`
 }
 
-func (s *stats) usage() Usage {
+func (s *stats) usage() Tally {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u := Usage{
+	u := Tally{
 		Calls: s.calls, Causes: maps.Clone(s.causes), Classes: maps.Clone(s.classes), Units: s.units, MostUnits: s.most, Pages: s.pages,
 		Disagreement: s.differ,
 	}
@@ -111,7 +111,7 @@ func (s *stats) usage() Usage {
 }
 
 // breach says which limit of a guard a module has passed; empty for none.
-func (g Guard) breach(u Usage) string {
+func (g Guard) breach(u Tally) string {
 	least := g.MinCalls
 	if least == 0 {
 		least = 50

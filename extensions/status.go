@@ -45,7 +45,7 @@ type Seat struct {
 	Since        time.Time       `json:"since"`
 	By           string          `json:"by"`
 	Problem      string          `json:"problem" about:"why it does not run; empty when it does"`
-	Usage        Usage           `json:"usage"`
+	Usage        Tally           `json:"usage"`
 }
 
 // Bound is a binding as it is shown.
@@ -61,8 +61,8 @@ type Bound struct {
 	Seats     []Seat   `json:"seats"`
 }
 
-// rank orders stages.
-var stages = []string{"active", "canary", "shadow", "previous"}
+// stages are those of a binding, the most important first.
+func stages() []string { return []string{"active", "canary", "shadow", "previous"} }
 
 // Status returns what there is.
 func (m *Manager) Status() Listing {
@@ -75,7 +75,7 @@ func (m *Manager) Status() Listing {
 			Name: p.Name, Kind: string(p.Kind), Keys: texts(p.Keys), Models: texts(p.Models), OnError: p.OnError, EveryTurn: p.EveryTurn,
 			Guard: p.Guard, Percent: p.Percent, Seats: []Seat{},
 		}
-		for _, stage := range stages {
+		for _, stage := range stages() {
 			c := p.choices()[stage]
 			if c == nil {
 				continue
@@ -95,7 +95,7 @@ func (m *Manager) Status() Listing {
 					shown.Problem, state = "it failed again and again, and is not asked any more; activate it again to try anew", "suspended"
 				}
 			}
-			if have := states[c.Module]; have == "" || slices.Index(stages, state) < slices.Index(stages, have) {
+			if have := states[c.Module]; have == "" || slices.Index(stages(), state) < slices.Index(stages(), have) {
 				states[c.Module] = state
 			}
 			b.Seats = append(b.Seats, shown)
@@ -132,13 +132,20 @@ func words(caps []abi.Capability) []string {
 	return out
 }
 
-// Problems says in sentences what is wrong with what is bound.
-func (m *Manager) Problems() []string {
-	var all []string
+// Problem is something that is wrong with what is bound.
+type Problem struct {
+	Place string // binding and stage
+	Text  string // in a sentence
+}
+
+// Problems says what is wrong with what is bound.
+func (m *Manager) Problems() []Problem {
+	var all []Problem
 	for _, b := range m.Status().Bindings {
 		for _, s := range b.Seats {
 			if s.Problem != "" {
-				all = append(all, fmt.Sprintf("the extension %s, %s in the binding %s, does not serve: %s", s.Module, s.Stage, b.Name, s.Problem))
+				text := fmt.Sprintf("the extension %s, %s in the binding %s, does not serve: %s", s.Module, s.Stage, b.Name, s.Problem)
+				all = append(all, Problem{b.Name + " " + s.Stage, text})
 			}
 		}
 	}

@@ -209,7 +209,7 @@ func TestSignatures(t *testing.T) {
 	f.stop()
 	f.policy.Trusted = []string{theirs}
 	f.start()
-	if o := f.ask("a"); o.Candidate != "small" || len(f.Problems()) != 1 || !strings.Contains(f.Problems()[0], "trusts") {
+	if o := f.ask("a"); o.Candidate != "small" || len(f.Problems()) != 1 || !strings.Contains(f.Problems()[0].Text, "trusts") {
 		t.Errorf("%+v, %q", o, f.Problems())
 	}
 	for _, p := range []extensions.Policy{{Signatures: "maybe"}, {Trusted: []string{"no key"}}, {Trusted: []string{"x=" + ours + "A"}}} {

@@ -67,7 +67,7 @@ type extensionEvents struct {
 }
 
 func (c *call) by() extensions.Who {
-	return extensions.Who{Person: c.who.Actor.Person, Key: c.who.Actor.Key}
+	return extensions.Who{Person: c.who.Person, Key: c.who.Actor.Key}
 }
 
 func (a *Admin) extensionRoutes() []route {

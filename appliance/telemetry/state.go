@@ -17,6 +17,7 @@ type State struct {
 	Backup       Backup
 	Certificates []Certificate
 	Disks        []Disk
+	Extensions   []Extension
 	Refused      string // why the configuration of before is still in force; empty when it is not
 }
 
@@ -30,6 +31,12 @@ type Model struct {
 
 	Loads, Evictions, LoadFailures int64
 	LoadTime                       time.Duration // of all loads together
+}
+
+// Extension is a module that does not serve where it is bound.
+type Extension struct {
+	Place  string // its binding and stage
+	Reason string // in a sentence
 }
 
 // Store is the database.
@@ -116,6 +123,9 @@ func (s State) Conditions() []Condition {
 	}
 	for _, m := range s.Models {
 		add(m.Failures >= failedLoads, "model "+m.Name, Warning, "the model %s has failed %d times in a row: %s", m.Name, m.Failures, m.Reason)
+	}
+	for _, e := range s.Extensions {
+		add(true, "extension "+e.Place, Warning, "%s", e.Reason)
 	}
 	for _, d := range s.Disks {
 		add(d.Free < leastDisk, "disk "+d.Name, Warning, "the disk of the %s is nearly full: %d MiB are left", d.Name, d.Free>>20)

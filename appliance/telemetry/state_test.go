@@ -39,6 +39,7 @@ func TestConditions(t *testing.T) {
 		{"model fails", telemetry.State{Models: []telemetry.Model{{Name: "a", Failures: 3}, {Name: "b", Failures: 2}}}, "model a warning"},
 		{"disk", telemetry.State{Disks: []telemetry.Disk{{Name: "state", Free: 1 << 29}}}, "disk state warning"},
 		{"refused", telemetry.State{Refused: "line 3"}, "reload warning"},
+		{"a module", telemetry.State{Extensions: []telemetry.Extension{{Place: "policy active", Reason: "it is gone"}}}, "extension policy active warning"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.in.Now = noon

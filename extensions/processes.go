@@ -1,0 +1,90 @@
+package extensions
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"onebit/extensions/host"
+	"onebit/extensions/worker"
+)
+
+// Processes runs each module in a process of its own: our program again. It implements Runner.
+type Processes struct {
+	Program []string // what starts our program's sub-command worker.Command
+	Dir     string   // the Manager's
+	Log     *slog.Logger
+}
+
+// Prepare judges, rewrites and compiles a module in a child with limits.
+func (p Processes) Prepare(ctx context.Context, j Job) error {
+	manifest, err := json.Marshal(j.Manifest)
+	if err != nil {
+		return err
+	}
+	_, err = worker.Prepare(ctx, worker.PrepareConfig{Program: p.Program, Dir: p.Dir, SHA256: j.SHA256, Manifest: manifest, Allowed: j.Granted})
+	return err
+}
+
+// Start brings a module's process up. A module whose compiled form is gone, since it was cleared away or this is another
+// version of the program, is prepared again.
+func (p Processes) Start(ctx context.Context, j Job) (Worker, error) {
+	w, err := p.start(ctx, j)
+	if err == nil {
+		return w, nil
+	}
+	if _, setup := errors.AsType[*host.SetupError](err); setup || ctx.Err() != nil {
+		return nil, err
+	}
+	if perr := p.Prepare(ctx, j); perr != nil {
+		return nil, perr
+	}
+	return p.start(ctx, j)
+}
+
+func (p Processes) start(ctx context.Context, j Job) (Worker, error) {
+	w, err := worker.New(worker.Config{
+		Program: p.Program, Dir: p.Dir, SHA256: j.SHA256, Manifest: j.Manifest, Limits: j.Limits, Granted: j.Granted, Setup: j.Setup, Log: p.Log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	one := &process{worker: w}
+	one.ended.Go(func() {
+		if err := w.Run(context.WithoutCancel(ctx)); err != nil {
+			p.Log.Error("a module has no process any more", "module", j.Manifest.Name, "sha", short(j.SHA256), "why", err)
+		}
+	})
+	if err := w.Ready(ctx); err != nil {
+		return nil, errors.Join(err, one.Close())
+	}
+	return one, nil
+}
+
+// Forget removes what was compiled of a module.
+func (p Processes) Forget(sha256 string) error { return worker.Remove(p.Dir, sha256) }
+
+// process is a running worker with the goroutine that keeps it.
+type process struct {
+	worker *worker.Worker
+	ended  sync.WaitGroup
+}
+
+// Call asks the module.
+func (p *process) Call(ctx context.Context, c host.Call) (host.Result, error) {
+	r, err := p.worker.Call(ctx, c)
+	if errors.Is(err, worker.ErrBusy) {
+		err = fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	return r, err
+}
+
+// Close ends the process, and waits for its end.
+func (p *process) Close() error {
+	err := p.worker.Close()
+	p.ended.Wait()
+	return err
+}

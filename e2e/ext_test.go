@@ -12,6 +12,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -318,4 +319,60 @@ func (b *appliance) turn(key, session string, turn int) (string, error) {
 		return "", fmt.Errorf("the module failed: %s", why)
 	}
 	return res.Header.Get("X-Laya-Generation"), nil
+}
+
+// TestExtCommands goes the same way by the command line.
+func TestExtCommands(t *testing.T) {
+	b := startBox(t, boxState(t, twoModels(t)))
+	b.claim()
+	dir := t.TempDir()
+	run := func(want int, args ...string) string {
+		t.Helper()
+		cmd := exec.Command(binary, append([]string{"ext"}, args...)...)
+		cmd.Env = append(os.Environ(), "ONEBIT_SOCKET="+filepath.Join(b.state, "admin.sock"))
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != want {
+			t.Fatalf("1bit ext %v: %v\n%s\n%s", args, err, out, b.log)
+		}
+		return string(out)
+	}
+	file := filepath.Join(dir, "larger.wasm")
+	for name, content := range map[string][]byte{
+		"larger.wasm": policyModule(toLarge("1"), false), "larger.json": []byte(manifestOf("larger", "1.0.0")), "broken.wasm": []byte("no"), "config.json": []byte(`{}`),
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out := run(1, "push", filepath.Join(dir, "broken.wasm")); !strings.Contains(out, "manifest") {
+		t.Errorf("pushing what is no module: %s", out)
+	}
+	if out := run(0, "push", file, "--config", filepath.Join(dir, "config.json")); !strings.Contains(out, "larger 1.0.0 is ready") {
+		t.Errorf("push: %s", out)
+	}
+	if out := run(0, "list"); !strings.Contains(out, "ready") {
+		t.Errorf("list: %s", out)
+	}
+	run(1, "activate", "nobody")
+	run(1, "activate")
+	run(2, "shadow")
+	run(0, "shadow", "larger")
+	run(1, "rm", "larger")
+	if out := run(0, "list"); !strings.Contains(out, "shadow") {
+		t.Errorf("list: %s", out)
+	}
+	run(0, "activate", "--percent", "5")
+	run(0, "activate", "policy", "--max-errors", "0.5", "--on-error", "reject")
+	if out := run(0, "list"); !strings.Contains(out, "active  larger@") {
+		t.Errorf("list: %s", out)
+	}
+	run(0, "rollback")
+	run(0, "unbind", "policy")
+	run(0, "rm", "larger@1.0.0")
+	log := run(0, "log")
+	for _, action := range []string{"refuse", "upload", "shadow", "canary", "activate", "rollback", "unbind", "delete"} {
+		if !strings.Contains(log, "  "+action+"  ") {
+			t.Errorf("the log lacks %s:\n%s", action, log)
+		}
+	}
 }

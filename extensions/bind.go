@@ -84,7 +84,7 @@ func (m *Manager) chosen(who Who, b Binding, mod Module, p Placement) (Choice, e
 			}
 		}
 	}
-	if err := checkConfig(mod.Manifest, c.Config); err != nil {
+	if err := mod.checkConfig(c.Config); err != nil {
 		return c, err
 	}
 	return c, nil

@@ -113,7 +113,7 @@ func granted(p Policy, m abi.Manifest, named []abi.Capability) []abi.Capability 
 func (m *Manager) job(mod Module, c Choice) (Job, error) {
 	j := Job{
 		SHA256: mod.SHA256, Path: m.files.path(aModule, mod.SHA256), Manifest: mod.Manifest, Limits: limits(mod.Manifest), Granted: c.Capabilities,
-		Setup: host.Setup{Config: c.Config, Warm: warm(mod.Manifest)},
+		Setup: host.Setup{Config: given(c.Config), Warm: warm(mod.Manifest)},
 	}
 	b, err := m.files.read(aModule, mod.SHA256)
 	if err != nil {

@@ -280,6 +280,7 @@ func finish(m *wasmtest.Module, name string, kind abi.Kind) []byte {
 	m.Data(64, []byte(name))
 	m.Func(abi.Marker, "", "", "")
 	m.Func(abi.Buffer, "i", "i", "", wasmtest.I32(4096))
+	m.Func(abi.Configure, "ii", "l", "", wasmtest.I64(0))
 	export := abi.Route
 	if kind == abi.Classifier {
 		export = abi.Classify

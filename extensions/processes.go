@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"onebit/extensions/host"
 	"onebit/extensions/worker"
@@ -46,8 +47,15 @@ func (p Processes) Start(ctx context.Context, j Job) (Worker, error) {
 }
 
 func (p Processes) start(ctx context.Context, j Job) (Worker, error) {
+	ready, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	w, err := worker.New(worker.Config{
 		Program: p.Program, Dir: p.Dir, SHA256: j.SHA256, Manifest: j.Manifest, Limits: j.Limits, Granted: j.Granted, Setup: j.Setup, Log: p.Log,
+		OnState: func(s worker.State) {
+			if s == worker.BackingOff { // what fails twice before it ever served will not serve
+				giveUp()
+			}
+		},
 	})
 	if err != nil {
 		return nil, err
@@ -58,10 +66,20 @@ func (p Processes) start(ctx context.Context, j Job) (Worker, error) {
 			p.Log.Error("a module has no process any more", "module", j.Manifest.Name, "sha", short(j.SHA256), "why", err)
 		}
 	})
-	if err := w.Ready(ctx); err != nil {
-		return nil, errors.Join(err, one.Close())
+	err = w.Ready(ready)
+	if err == nil {
+		return one, nil
 	}
-	return one, nil
+	if ctx.Err() == nil && ready.Err() != nil {
+		// whoever calls a worker that has no process is told why
+		if _, why := w.Call(ctx, host.Call{Function: functionOf(j.Manifest.Kind), Deadline: time.Now().Add(j.Limits.Deadline)}); why != nil {
+			err = why
+		}
+	}
+	if cerr := one.Close(); cerr != nil {
+		p.Log.Warn("ending a module that did not come up", "module", j.Manifest.Name, "error", cerr)
+	}
+	return nil, err
 }
 
 // Forget removes what was compiled of a module.

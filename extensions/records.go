@@ -16,9 +16,10 @@ type Module struct {
 	Manifest  abi.Manifest    `json:"manifest"`
 	Size      int64           `json:"size"`
 	Assets    []Asset         `json:"assets,omitempty"`
-	Signature string          `json:"signature,omitempty"` // minisign's text
-	Signer    string          `json:"signer,omitempty"`    // id of the key that it was checked with
-	Config    json.RawMessage `json:"config,omitempty"`    // that it was tried with
+	Signature string          `json:"signature,omitempty"`    // minisign's text
+	Signer    string          `json:"signer,omitempty"`       // id of the key that it was checked with
+	Config    json.RawMessage `json:"config,omitempty"`       // that it was tried with
+	Takes     bool            `json:"takes_config,omitempty"` // it has laya_configure
 	Report    Report          `json:"report"`
 	By        string          `json:"-"`
 	Added     time.Time       `json:"-"`

@@ -194,8 +194,9 @@ func (m *Manager) judge(u *Upload, bytes []byte) (Module, error) {
 	if !slices.ContainsFunc(p.Exports, func(e module.Exported) bool { return e.Name == wants }) {
 		return mod, refused("module", "a %s exports %s, this module does not", mod.Manifest.Kind, wants)
 	}
+	mod.Takes = slices.ContainsFunc(p.Exports, func(e module.Exported) bool { return e.Name == abi.Configure })
 	if len(mod.Config) > 0 {
-		if err := checkConfig(mod.Manifest, mod.Config); err != nil {
+		if err := mod.checkConfig(mod.Config); err != nil {
 			return mod, err
 		}
 	}

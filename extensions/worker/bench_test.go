@@ -5,7 +5,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	"onebit/extensions/abi"
 	"onebit/extensions/host"
@@ -34,12 +36,7 @@ func BenchmarkCall(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := i.Call(b.Context(), call); err != nil {
-				b.Fatal(err)
-			}
-		}
+		measure(b, func() error { _, err := i.Call(b.Context(), call); return err })
 	})
 	for _, c := range []struct {
 		name      string
@@ -50,14 +47,26 @@ func BenchmarkCall(b *testing.B) {
 			cfg.Setup.Warm, cfg.Limits.Instances, cfg.Log = request, c.instances, slog.New(slog.DiscardHandler)
 			w, stop := keep(b, cfg)
 			defer stop()
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := w.Call(b.Context(), call); err != nil {
-					b.Fatal(err)
-				}
-			}
+			measure(b, func() error { _, err := w.Call(b.Context(), call); return err })
 		})
 	}
+}
+
+// measure reports quantiles too: on a machine with other work the mean tells of that.
+func measure(b *testing.B, call func() error) {
+	var all []time.Duration
+	b.ReportAllocs()
+	for b.Loop() {
+		from := time.Now()
+		if err := call(); err != nil {
+			b.Fatal(err)
+		}
+		all = append(all, time.Since(from))
+	}
+	slices.Sort(all)
+	b.ReportMetric(float64(all[len(all)/10]), "p10-ns")
+	b.ReportMetric(float64(all[len(all)/2]), "p50-ns")
+	b.ReportMetric(float64(all[len(all)*99/100]), "p99-ns")
 }
 
 // polite answers with the request, whatever it is asked.

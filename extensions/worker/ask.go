@@ -39,7 +39,6 @@ var errUnavailable = errors.New("the box cannot say")
 type asker struct {
 	link    *link
 	id      uint64
-	box     box
 	metrics []measure
 }
 
@@ -49,9 +48,12 @@ func (a *asker) ask(o op, add func([]byte) []byte) (fields, error) {
 	if err != nil {
 		return fields{}, err
 	}
-	r, err := a.link.await(context.Background(), a.box, time.Time{})
+	r, err := a.link.await(context.Background(), time.Time{})
 	if err != nil {
 		return fields{}, err
+	}
+	if r.kind != kindAnswer || r.id != a.id {
+		return fields{}, errFrame
 	}
 	f := fields{b: r.payload}
 	switch f.u8() {

@@ -24,20 +24,20 @@ func (w *Worker) Call(ctx context.Context, c host.Call) (host.Result, error) {
 		return host.Result{}, err
 	}
 	w.complete(&c.Services)
-	if err := w.slot(ctx, &c); err != nil {
+	slot, err := w.slot(ctx, &c)
+	if err != nil {
 		w.calls.Done()
 		return host.Result{}, err
 	}
-	o, p, err := w.ask(ctx, &c)
+	o, p, err := w.ask(ctx, &c, slot)
 	if p != nil { // the caller is gone, the call is not
 		go func() {
 			_, _ = p.wait(context.WithoutCancel(ctx), ctx)
-			p.g.close(p.id)
-			w.leave()
+			w.leave(slot)
 		}()
 		return host.Result{}, err
 	}
-	w.leave()
+	w.leave(slot)
 	if err != nil {
 		return host.Result{}, err
 	}
@@ -73,8 +73,8 @@ func (w *Worker) enter() error {
 }
 
 // leave gives the slot back and counts the call out.
-func (w *Worker) leave() {
-	<-w.slots
+func (w *Worker) leave(slot int) {
+	w.slots <- slot
 	w.calls.Done()
 }
 
@@ -102,26 +102,26 @@ func (w *Worker) complete(s *host.Services) {
 }
 
 // slot waits for an instance.
-func (w *Worker) slot(ctx context.Context, c *host.Call) error {
+func (w *Worker) slot(ctx context.Context, c *host.Call) (int, error) {
 	select {
-	case w.slots <- struct{}{}:
-		return nil
+	case n := <-w.slots:
+		return n, nil
 	default:
 	}
 	if w.waiting.Add(1) > int64(w.cfg.Limits.Queue) {
 		w.waiting.Add(-1)
-		return ErrBusy
+		return 0, ErrBusy
 	}
 	defer w.waiting.Add(-1)
 	late, stop := timer(c.Deadline)
 	defer stop()
 	select {
-	case w.slots <- struct{}{}:
-		return nil
+	case n := <-w.slots:
+		return n, nil
 	case <-late:
-		return tooLate()
+		return 0, tooLate()
 	case <-ctx.Done():
-		return ctx.Err()
+		return 0, ctx.Err()
 	}
 }
 
@@ -139,7 +139,7 @@ func tooLate() error {
 }
 
 // ask sends a call until it is answered. A pending call is returned when ctx ended and the process still has it.
-func (w *Worker) ask(ctx context.Context, c *host.Call) (outcome, *pending, error) {
+func (w *Worker) ask(ctx context.Context, c *host.Call, slot int) (outcome, *pending, error) {
 	var last *generation
 	for range sendings {
 		g, err := w.current(ctx, c, last)
@@ -153,17 +153,16 @@ func (w *Worker) ask(ctx context.Context, c *host.Call) (outcome, *pending, erro
 		if left <= 0 {
 			return outcome{}, nil, tooLate()
 		}
-		p, err := g.send(w.ids.Add(1), c, left)
+		p, err := g.send(w.ids.Add(1), c, slot, left)
 		if err == nil {
 			var o outcome
-			if o, err = p.wait(ctx, ctx); err == nil || ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-				if err != nil {
-					return outcome{}, p, err
-				}
-				g.close(p.id)
+			o, err = p.wait(ctx, ctx)
+			switch {
+			case err == nil:
 				return o, nil, nil
+			case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+				return outcome{}, p, err
 			}
-			g.close(p.id)
 		}
 		last = g
 	}

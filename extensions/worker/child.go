@@ -8,11 +8,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -24,32 +24,23 @@ import (
 	"onebit/extensions/payload"
 )
 
-// endless is a conn without deadlines: whoever speaks to us ends us instead.
-type endless struct{ io.ReadWriteCloser }
-
-func (endless) SetReadDeadline(time.Time) error  { return nil }
-func (endless) SetWriteDeadline(time.Time) error { return nil }
-
 // child is this process when it runs a module, or prepares one.
-type child struct {
-	link *link
-	work box // the spec's frames, then calls
-
-	mu    sync.Mutex
-	boxes map[uint64]box // of calls that asked something
-}
+type child struct{ link *link }
 
 // Child is what the sub-command Command does: args are what follows it, in and out the standard streams. It returns the
 // exit status when the other side is gone, or when it has said that it cannot do what it should.
 func Child(args []string, in, out *os.File) int {
-	closeInherited()
-	c := &child{work: make(box, mostInstances), boxes: map[uint64]box{}}
-	c.link = newLink(endless{inherited(in, out)}, maxFromBox, c.find)
+	c := &child{newLink(inherited(in, out), maxFromBox)}
 	var err error
 	switch {
-	case len(args) == 1 && args[0] == modeRun:
-		err = c.run()
+	case len(args) == 2 && args[0] == modeRun:
+		var links int
+		if links, err = strconv.Atoi(args[1]); err == nil && links > 0 {
+			closeInherited(links - 1)
+			err = c.run(links)
+		}
 	case len(args) == 1 && args[0] == modePrepare:
+		closeInherited(0)
 		err = c.prepare()
 	default:
 		fmt.Fprintln(os.Stderr, "this command is for 1bit itself")
@@ -65,32 +56,19 @@ func Child(args []string, in, out *os.File) int {
 	return 0
 }
 
-// mostInstances bounds the calls that are here at once.
-const mostInstances = 256
-
-func (c *child) find(f frame) (box, bool) {
-	if f.kind != kindAnswer {
-		return c.work, true
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	b, ok := c.boxes[f.id]
-	return b, ok
-}
-
-// next waits for the next frame that is no answer.
+// next waits for the next frame of the spec.
 func (c *child) next() (frame, error) {
-	return c.link.await(context.Background(), c.work, time.Time{})
+	return c.link.await(context.Background(), time.Time{})
 }
 
-// run serves calls until the box is gone.
-func (c *child) run() error {
+// run serves calls until the box is gone: each instance those of its own link.
+func (c *child) run(links int) error {
 	s, blobs, assets, err := receive(c.next)
 	if err != nil {
 		return err
 	}
 	debug.SetMemoryLimit(s.Memory)
-	instances, err := load(s, blobs, assets)
+	instances, err := load(s, blobs, assets, links)
 	if err != nil {
 		return err
 	}
@@ -98,9 +76,14 @@ func (c *child) run() error {
 		return err
 	}
 	var group sync.WaitGroup
-	for _, i := range instances {
+	for n, i := range instances {
+		l := c.link
+		if n > 0 {
+			f := os.NewFile(uintptr(2+n), "link")
+			l = newLink(inherited(f, f), maxFromBox)
+		}
 		group.Go(func() {
-			for c.call(i) == nil {
+			for serveCall(l, i) == nil {
 			}
 		})
 	}
@@ -109,7 +92,7 @@ func (c *child) run() error {
 }
 
 // load makes a module ready. The first seal leaves the module's own folder, the second nothing.
-func load(s spec, blobs, assets map[string][]byte) ([]*host.Instance, error) {
+func load(s spec, blobs, assets map[string][]byte, count int) ([]*host.Instance, error) {
 	if err := checkHash(s.SHA256); err != nil || s.Manifest == nil {
 		return nil, errors.Join(err, errFrame)
 	}
@@ -137,7 +120,7 @@ func load(s spec, blobs, assets map[string][]byte) ([]*host.Instance, error) {
 		return nil, err
 	}
 	all := []*host.Instance{first}
-	for len(all) < limits.Instances {
+	for len(all) < count {
 		i, err := first.Clone(ctx)
 		if err != nil {
 			return nil, err
@@ -147,9 +130,9 @@ func load(s spec, blobs, assets map[string][]byte) ([]*host.Instance, error) {
 	return all, nil
 }
 
-// call serves one call.
-func (c *child) call(i *host.Instance) error {
-	f, err := c.next()
+// serveCall serves one call.
+func serveCall(l *link, i *host.Instance) error {
+	f, err := l.await(context.Background(), time.Time{})
 	if err != nil {
 		return err
 	}
@@ -160,10 +143,7 @@ func (c *child) call(i *host.Instance) error {
 	if err != nil {
 		return err
 	}
-	a := &asker{link: c.link, id: f.id, box: make(box, 1)}
-	c.mu.Lock()
-	c.boxes[f.id] = a.box
-	c.mu.Unlock()
+	a := &asker{link: l, id: f.id}
 	call := host.Call{
 		Function: abi.Classify, Request: w.request, Seed: w.seed, Services: a.services(w.now),
 		Deadline: time.Now().Add(time.Duration(w.left)),
@@ -175,16 +155,13 @@ func (c *child) call(i *host.Instance) error {
 		call.Text = a.text
 	}
 	result, err := i.Call(context.Background(), call)
-	c.mu.Lock()
-	delete(c.boxes, f.id)
-	c.mu.Unlock()
 	o := outcome{result: result, metrics: a.metrics}
 	if failed, ok := errors.AsType[*host.CallError](err); ok {
 		o.failed = failed
 	} else if err != nil {
 		o.refused = err.Error()
 	}
-	return c.link.send(kindResult, f.id, time.Time{}, o.append)
+	return l.send(kindResult, f.id, time.Time{}, o.append)
 }
 
 // prepare makes one module ready to be loaded.

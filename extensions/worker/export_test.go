@@ -30,17 +30,17 @@ func (w *Worker) Waiting() int { return int(w.waiting.Load()) }
 // canned is a connection that says what it was given and hears nothing.
 type canned struct{ io.Reader }
 
-func (canned) Write(b []byte) (int, error)      { return len(b), nil }
-func (canned) Close() error                     { return nil }
-func (canned) SetReadDeadline(time.Time) error  { return nil }
-func (canned) SetWriteDeadline(time.Time) error { return nil }
+func (canned) Write(b []byte) (int, error) { return len(b), nil }
+func (canned) Close() error                { return nil }
 
 // Hear lets the box read bytes as if a worker had sent them while one call of number 1 is out, and returns what the call
 // came to.
 func Hear(said []byte, c *host.Call) (host.Result, error) {
-	g := &generation{boxes: map[uint64]box{}, process: &process{ended: make(chan struct{})}}
-	g.link = newLink(canned{bytes.NewReader(said)}, maxFromChild, g.find)
-	p, err := g.send(1, c, time.Second)
+	ended := make(chan struct{})
+	close(ended)
+	g := &generation{process: &process{ended: ended}}
+	g.links = []*link{newLink(canned{bytes.NewReader(said)}, maxFromChild)}
+	p, err := g.send(1, c, 0, time.Second)
 	if err != nil {
 		return host.Result{}, err
 	}

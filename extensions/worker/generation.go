@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -12,17 +13,13 @@ import (
 	"onebit/extensions/host"
 )
 
-// generation is one process with the calls that it has.
+// generation is one process with its links.
 type generation struct {
 	process  *process
-	link     *link
+	links    []*link
 	ready    chan struct{} // closed when it serves or will not: see failed
 	failed   error
 	answered atomic.Bool // one call was answered
-	watched  chan struct{}
-
-	mu    sync.Mutex
-	boxes map[uint64]box // by call
 }
 
 // startError says why a process did not come to serve. Final tells that the next one would not either.
@@ -39,13 +36,15 @@ var errLost = errors.New("the process ended before it answered")
 
 // begin starts a process. The calling thread must live as long as it is wanted.
 func (w *Worker) begin() (*generation, error) {
-	p, err := start(append(append([]string(nil), w.cfg.Program...), modeRun), w.room)
+	n := w.cfg.Limits.Instances
+	p, err := start(append(slices.Clone(w.cfg.Program), modeRun, strconv.Itoa(n)), n, w.room)
 	if err != nil {
 		return nil, &startError{err: err}
 	}
-	g := &generation{process: p, boxes: map[uint64]box{}, ready: make(chan struct{}), watched: make(chan struct{})}
-	g.link = newLink(p.conn, maxFromChild, g.find)
-	go g.watch()
+	g := &generation{process: p, ready: make(chan struct{})}
+	for _, c := range p.conns {
+		g.links = append(g.links, newLink(c, maxFromChild))
+	}
 	go func() {
 		defer close(g.ready)
 		if g.failed = g.boot(w); g.failed != nil {
@@ -55,29 +54,11 @@ func (w *Worker) begin() (*generation, error) {
 	return g, nil
 }
 
-// watch joins the ends of the process and of its link.
-func (g *generation) watch() {
-	defer close(g.watched)
-	select {
-	case <-g.process.ended:
-	case <-g.link.down:
-		why := ""
-		if err := g.link.failure(); errors.Is(err, errBreach) {
-			why = err.Error()
-		}
-		g.process.kill(why) // without a reason of ours it has its own
-		<-g.process.ended
-	}
-	_ = g.link.fail(errLost)
-}
-
 // boot tells the child what it is and waits until it serves.
 func (g *generation) boot(w *Worker) error {
-	hello := make(box, 1)
-	g.open(0, hello)
-	defer g.close(0)
-	sent := w.spec.send(g.link, w.blobs) // a child that fails early says so before it goes
-	f, err := g.link.await(context.Background(), hello, startDeadline())
+	until := startDeadline()
+	sent := w.spec.send(g.links[0], w.blobs) // a child that fails early says so before it goes
+	f, err := g.links[0].await(context.Background(), until)
 	switch {
 	case err == nil && f.kind == kindReady && sent == nil:
 		return nil
@@ -87,47 +68,32 @@ func (g *generation) boot(w *Worker) error {
 			return &startError{err: err}
 		}
 		return &startError{err: why.error(), final: why.Final}
-	case errors.Is(err, errLate):
-		g.process.kill("it did not serve in time")
+	case err == nil:
+		err = fmt.Errorf("%w: kind %d at the start", errBreach, f.kind)
 	}
-	<-g.watched
+	g.lose(err)
+	<-g.process.ended
 	return &startError{err: g.process.epitaph()}
 }
 
-// find tells whose a frame is.
-func (g *generation) find(f frame) (box, bool) {
-	switch f.kind {
-	case kindReady, kindFailed, kindAsk, kindResult:
-	default:
-		return nil, false
+// lose ends a process whose link failed. The calls on its other links find that out by themselves.
+func (g *generation) lose(err error) {
+	why := "" // it has its own
+	switch {
+	case errors.Is(err, errLate):
+		why = "it did not answer in time"
+	case errors.Is(err, errBreach), errors.Is(err, errFrame):
+		why = err.Error()
 	}
-	if (f.id == 0) != (f.kind == kindReady || f.kind == kindFailed) {
-		return nil, false
-	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	b, ok := g.boxes[f.id]
-	return b, ok
-}
-
-func (g *generation) open(id uint64, b box) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.boxes[id] = b
-}
-
-func (g *generation) close(id uint64) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.boxes, id)
+	g.process.kill(why)
 }
 
 // pending is a call that was sent.
 type pending struct {
 	g      *generation
+	link   *link
 	call   *host.Call
 	id     uint64
-	box    box
 	killAt time.Time
 	asks   int
 }
@@ -135,26 +101,30 @@ type pending struct {
 // mostAsks bounds the questions of one call: host calls, and the parts of the prompt.
 const mostAsks = abi.MaxHostCalls + 8
 
-// send sends a call. left is its time.
-func (g *generation) send(id uint64, c *host.Call, left time.Duration) (*pending, error) {
-	p := &pending{g: g, call: c, id: id, box: make(box, 1), killAt: time.Now().Add(left + Grace)}
+// send sends a call to an instance. left is its time.
+func (g *generation) send(id uint64, c *host.Call, slot int, left time.Duration) (*pending, error) {
+	p := &pending{g: g, link: g.links[slot], call: c, id: id, killAt: time.Now().Add(left + Grace)}
 	wire := wireCall{route: c.Function == abi.Route, texts: c.Text != nil, left: int64(left), seed: c.Seed, request: c.Request}
 	if c.Services.Now != nil {
 		wire.now = c.Services.Now().UnixNano()
 	}
-	g.open(id, p.box)
-	if err := g.link.send(kindCall, id, p.killAt, wire.append); err != nil {
-		g.close(id)
-		return nil, fmt.Errorf("%w: %w", errLost, err)
+	if err := p.link.send(kindCall, id, p.killAt, wire.append); err != nil {
+		return nil, p.lost(err)
 	}
 	return p, nil
+}
+
+// lost gives the process up.
+func (p *pending) lost(err error) error {
+	p.g.lose(err)
+	return fmt.Errorf("%w: %w", errLost, err)
 }
 
 // wait serves the call's questions, with the context of whoever asked, until its end. When ctx ends first the call is
 // still out, and the error is ctx's.
 func (p *pending) wait(ctx, caller context.Context) (outcome, error) {
 	for {
-		f, err := p.g.link.await(ctx, p.box, p.killAt)
+		f, err := p.link.await(ctx, p.killAt)
 		switch {
 		case err == nil:
 		case errors.Is(err, errLate):
@@ -163,18 +133,22 @@ func (p *pending) wait(ctx, caller context.Context) (outcome, error) {
 		case ctx.Err() != nil && errors.Is(err, ctx.Err()):
 			return outcome{}, err
 		default:
-			return outcome{}, fmt.Errorf("%w: %w", errLost, err)
+			return outcome{}, p.lost(err)
 		}
-		if f.kind == kindResult {
+		switch {
+		case f.id == p.id && f.kind == kindResult:
 			o, err := readOutcome(f.payload)
 			if err != nil {
-				return outcome{}, fmt.Errorf("%w: %w", errLost, p.g.link.fail(fmt.Errorf("%w: an outcome: %w", errBreach, err)))
+				return outcome{}, p.lost(err)
 			}
 			p.g.answered.Store(true)
 			return o, nil
-		}
-		if err := p.answer(caller, f.payload); err != nil {
-			return outcome{}, fmt.Errorf("%w: %w", errLost, err)
+		case f.id == p.id && f.kind == kindAsk:
+			if err := p.answer(caller, f.payload); err != nil {
+				return outcome{}, p.lost(err)
+			}
+		default:
+			return outcome{}, p.lost(fmt.Errorf("%w: kind %d for call %d in call %d", errBreach, f.kind, f.id, p.id))
 		}
 	}
 }
@@ -184,10 +158,10 @@ func (p *pending) answer(ctx context.Context, question []byte) error {
 	from := time.Now()
 	reply, ok := serve(ctx, p.call, question)
 	if p.asks++; !ok || p.asks > mostAsks {
-		return p.g.link.fail(fmt.Errorf("%w: question %d of a call", errBreach, p.asks))
+		return fmt.Errorf("%w: question %d of a call", errBreach, p.asks)
 	}
 	p.killAt = p.killAt.Add(time.Since(from))
-	return p.g.link.send(kindAnswer, p.id, p.killAt, func(b []byte) []byte { return append(b, reply...) })
+	return p.link.send(kindAnswer, p.id, p.killAt, func(b []byte) []byte { return append(b, reply...) })
 }
 
 // nest starts processes and ends those that are left.
@@ -227,7 +201,7 @@ func (n *nest) next(ctx context.Context) (*generation, error) {
 		if g.failed == nil {
 			return g, nil
 		}
-		<-g.watched
+		<-g.process.ended
 		n.left(g)
 		if !spare {
 			return nil, g.failed
@@ -235,10 +209,11 @@ func (n *nest) next(ctx context.Context) (*generation, error) {
 	}
 }
 
-// left forgets a process that has ended.
+// left forgets a process once it has ended.
 func (n *nest) left(g *generation) {
 	<-g.ready
-	<-g.watched
+	<-g.process.ended
+	g.process.close()
 	for i, o := range n.all {
 		if o == g {
 			n.all = append(n.all[:i], n.all[i+1:]...)

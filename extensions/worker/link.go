@@ -7,185 +7,90 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"sync"
 	"time"
 )
 
-// conn is what frames travel on. Deadlines are those of net.Conn; a conn without them is closed by whoever ends its
-// process.
-type conn interface {
-	io.ReadWriteCloser
-	SetReadDeadline(time.Time) error
-	SetWriteDeadline(time.Time) error
-}
+// conn is what frames travel on. A read or write that takes long ends with os.ErrDeadlineExceeded, so that whoever waits
+// can look whether it still wants that; or it has no such thing, and whoever speaks to us ends us instead.
+type conn interface{ io.ReadWriteCloser }
 
-// box is where a frame waits for the goroutine that it is for. The other side sends one and waits, so one fits.
-type box chan frame
-
-// link is one side of the connection between the box and a worker. Nobody reads it all the time: of those who wait for
-// a frame one reads for all, and gives the reading on when it has its own. So an answer reaches a single waiter without
-// a change of goroutines.
+// link is one side of a connection between the box and a child. There is one for each instance, and one goroutine at a time
+// uses it: it sends and waits for the answer itself. So no goroutine has to wake another.
 type link struct {
 	conn  conn
-	limit int                     // of a payload that is read
-	route func(frame) (box, bool) // whom a frame is for; false is a breach of the protocol
-
-	reading chan struct{} // holds one while somebody reads
-	in      []byte        // the reader's: bytes read from r to w
-	r, w    int
-
-	writing sync.Mutex
-	out     []byte
-
-	mu   sync.Mutex
-	err  error
-	down chan struct{} // closed when err is set
+	limit int    // of a payload that is read
+	in    []byte // bytes read from r to w
+	r, w  int
+	out   []byte
 }
 
-// Errors of await.
+// Errors of links.
 var (
 	errLate   = errors.New("the deadline passed")
 	errBreach = errors.New("the worker broke the protocol")
 )
 
-func newLink(c conn, limit int, route func(frame) (box, bool)) *link {
-	return &link{conn: c, limit: limit, route: route, reading: make(chan struct{}, 1), down: make(chan struct{}), in: make([]byte, 16<<10)}
+const readSize = 16 << 10
+
+func newLink(c conn, limit int) *link {
+	return &link{conn: c, limit: limit, in: make([]byte, readSize)}
 }
 
-// fail ends the link. The first reason stays.
-func (l *link) fail(err error) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err == nil {
-		l.err = err
-		l.conn.Close()
-		close(l.down)
-	}
-	return l.err
-}
+// large is what a buffer may keep from one frame to the next.
+const large = 1 << 20
 
-func (l *link) failure() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.err
-}
-
-// send writes one frame, whose payload add appends. It waits until the deadline for the other side to take it; what
-// goes out in part ends the link.
+// send writes one frame, whose payload add appends. It waits until the deadline for the other side to take it; after an
+// error the link is of no use.
 func (l *link) send(k kind, id uint64, until time.Time, add func([]byte) []byte) error {
-	l.writing.Lock()
-	defer l.writing.Unlock()
 	l.out = begin(l.out, k, id)
 	if add != nil {
 		l.out = add(l.out)
 	}
-	_ = l.conn.SetWriteDeadline(until) // a conn that has none is closed with its process
-	_, err := l.conn.Write(finish(l.out))
-	if cap(l.out) > 1<<20 {
+	b := finish(l.out)
+	if cap(l.out) > large {
 		l.out = nil
 	}
-	if err != nil {
-		return l.fail(fmt.Errorf("writing to the other side: %w", err))
-	}
-	return nil
-}
-
-// await returns the next frame for mine. It ends early with errLate, with ctx's error, or with why the link ended.
-func (l *link) await(ctx context.Context, mine box, until time.Time) (frame, error) {
-	select {
-	case l.reading <- struct{}{}: // nobody else reads: no timer is needed
-		f, err := l.lead(ctx, mine, until)
-		<-l.reading
-		return f, err
-	default:
-	}
-	var late <-chan time.Time
-	if !until.IsZero() {
-		t := time.NewTimer(time.Until(until))
-		defer t.Stop()
-		late = t.C
-	}
-	select {
-	case f := <-mine:
-		return f, nil
-	case l.reading <- struct{}{}:
-		f, err := l.lead(ctx, mine, until)
-		<-l.reading
-		return f, err
-	case <-late:
-		return frame{}, errLate
-	case <-ctx.Done():
-		return frame{}, ctx.Err()
-	case <-l.down:
-	}
-	select {
-	case f := <-mine: // it came before the end
-		return f, nil
-	default:
-		return frame{}, l.failure()
+	for {
+		n, err := l.conn.Write(b)
+		b = b[n:]
+		switch {
+		case len(b) == 0:
+			return nil
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if passed(until) {
+				return errLate
+			}
+		case err != nil:
+			return fmt.Errorf("writing to the other side: %w", err)
+		}
 	}
 }
 
-// lead reads for all until there is a frame for mine. The caller holds reading.
-func (l *link) lead(ctx context.Context, mine box, until time.Time) (frame, error) {
-	select {
-	case f := <-mine:
-		return f, nil
-	default:
-	}
-	_ = l.conn.SetReadDeadline(until)
-	if ctx.Done() != nil {
-		defer context.AfterFunc(ctx, func() { _ = l.conn.SetReadDeadline(time.Unix(1, 0)) })()
-	}
+func passed(until time.Time) bool { return !until.IsZero() && !time.Now().Before(until) }
+
+// await returns the next frame. It ends early with errLate or with ctx's error, after which it may be called again.
+func (l *link) await(ctx context.Context, until time.Time) (frame, error) {
 	for {
 		f, ok, err := l.parse()
-		if err != nil {
-			return frame{}, l.fail(err)
+		if ok || err != nil {
+			return f, err
 		}
-		if !ok {
-			if err := l.fill(ctx, until); err != nil {
-				return frame{}, err
-			}
-			continue
+		if l.r == l.w {
+			l.r, l.w = 0, 0
 		}
-		to, ok := l.route(f)
-		switch {
-		case !ok:
-			return frame{}, l.fail(fmt.Errorf("%w: kind %d for %d", errBreach, f.kind, f.id))
-		case to == mine:
-			return f, nil
-		case to == nil: // nobody waits for it any more
-		default:
-			select {
-			case to <- f:
-			default:
-				return frame{}, l.fail(fmt.Errorf("%w: two frames at once for %d", errBreach, f.id))
-			}
-		}
-	}
-}
-
-// fill reads some bytes. A deadline that was another's is set again.
-func (l *link) fill(ctx context.Context, until time.Time) error {
-	if l.r == l.w {
-		l.r, l.w = 0, 0
-	}
-	for {
 		n, err := l.conn.Read(l.in[l.w:])
 		l.w += n
 		switch {
 		case n > 0:
-			return nil
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			if ctx.Err() != nil {
-				return ctx.Err()
+				return frame{}, ctx.Err()
 			}
-			if !until.IsZero() && !time.Now().Before(until) {
-				return errLate
+			if passed(until) {
+				return frame{}, errLate
 			}
-			_ = l.conn.SetReadDeadline(until)
 		case err != nil:
-			return l.fail(fmt.Errorf("reading from the other side: %w", err))
+			return frame{}, fmt.Errorf("reading from the other side: %w", err)
 		}
 	}
 }
@@ -204,13 +109,13 @@ func (l *link) parse() (f frame, ok bool, err error) {
 	}
 	whole := headerSize + int(size)
 	if len(have) < whole {
-		l.room(min(whole, 2*len(have)+(16<<10)))
+		l.room(min(whole, 2*len(have)+readSize))
 		return frame{}, false, nil
 	}
 	f = frame{kind: kind(have[4]), id: binary.LittleEndian.Uint64(have[5:]), payload: append([]byte(nil), have[headerSize:whole]...)}
 	l.r += whole
-	if l.r == l.w && len(l.in) > 1<<20 {
-		l.in, l.r, l.w = make([]byte, 16<<10), 0, 0
+	if l.r == l.w && len(l.in) > large {
+		l.in, l.r, l.w = make([]byte, readSize), 0, 0
 	}
 	return f, true, nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"onebit/engine/sandbox"
@@ -116,14 +117,14 @@ func prepare(ctx context.Context, cfg PrepareConfig) (Report, error) {
 	runtime.LockOSThread() // the kernel ends the child with the thread that started it
 	defer runtime.UnlockOSThread()
 	begin := time.Now()
-	p, err := start(append(append([]string(nil), cfg.Program...), modePrepare), bounds{memory: cfg.Memory, cpu: cfg.CPU, file: 1 << 30, files: 64})
+	p, err := start(append(slices.Clone(cfg.Program), modePrepare), 1, bounds{memory: cfg.Memory, cpu: cfg.CPU, file: 1 << 30, files: 64})
 	if err != nil {
 		return Report{}, fmt.Errorf("starting a child: %w", err)
 	}
 	report, err := cfg.converse(ctx, p, begin.Add(cfg.Wall))
 	p.kill("it is done")
 	<-p.ended
-	p.conn.Close()
+	p.close()
 	if err != nil {
 		return Report{}, cfg.judge(ctx, p, err)
 	}
@@ -133,8 +134,7 @@ func prepare(ctx context.Context, cfg PrepareConfig) (Report, error) {
 
 // converse tells the child what to do and reads what it says.
 func (cfg PrepareConfig) converse(ctx context.Context, p *process, until time.Time) (Report, error) {
-	said := make(box, 1)
-	l := newLink(p.conn, maxReport, func(f frame) (box, bool) { return said, f.kind == kindReport || f.kind == kindFailed })
+	l := newLink(p.conns[0], maxReport)
 	s := spec{Dir: cfg.Dir, SHA256: cfg.SHA256, Limits: cfg.Limits, Granted: cfg.Allowed, Memory: int64(cfg.Memory / 4 * 3)}
 	var blobs [][]byte
 	if cfg.Manifest != nil {
@@ -143,11 +143,13 @@ func (cfg PrepareConfig) converse(ctx context.Context, p *process, until time.Ti
 	if err := s.send(l, blobs); err != nil {
 		return Report{}, err
 	}
-	f, err := l.await(ctx, said, until)
-	if err != nil {
+	f, err := l.await(ctx, until)
+	switch {
+	case err != nil:
 		return Report{}, err
-	}
-	if f.kind == kindFailed {
+	case f.kind != kindFailed && f.kind != kindReport:
+		return Report{}, fmt.Errorf("%w: kind %d", errBreach, f.kind)
+	case f.kind == kindFailed:
 		why, err := readFailure(f.payload)
 		if err != nil {
 			return Report{}, err

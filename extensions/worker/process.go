@@ -26,38 +26,49 @@ const addressSpace = 6 << 30
 // process is a running child.
 type process struct {
 	cmd   *exec.Cmd
-	conn  conn
+	conns []conn // one for each instance
 	tail  *tail
 	ended chan struct{} // closed when it is gone and waited for
 	err   error         // of Wait; set before ended is closed
 	why   atomic.Pointer[string]
 }
 
-// start starts a child. Its rights end with the thread that calls this. The child waits for its spec, so it has done
-// nothing when its bounds are set.
-func start(argv []string, b bounds) (*process, error) {
-	ours, theirs, err := pair()
-	if err != nil {
-		return nil, fmt.Errorf("making a connection: %w", err)
+// start starts a child with so many connections. Its rights end with the thread that calls this. The child waits for its
+// spec, so it has done nothing when its bounds are set.
+func start(argv []string, connections int, b bounds) (*process, error) {
+	p := &process{ended: make(chan struct{})}
+	var theirs []ends
+	defer func() {
+		for _, e := range theirs {
+			e.close()
+		}
+	}()
+	for range connections {
+		ours, their, err := pair()
+		if err != nil {
+			p.close()
+			return nil, fmt.Errorf("making a connection: %w", err)
+		}
+		p.conns, theirs = append(p.conns, ours), append(theirs, their)
 	}
-	p := &process{conn: ours, ended: make(chan struct{})}
 	p.tail = &tail{flood: func() { p.kill("it wrote too much to its standard error") }}
 	p.cmd = exec.CommandContext(context.Background(), argv[0], argv[1:]...) // it is ended by kill
 	p.cmd.Env = []string{}
 	p.cmd.Dir = os.TempDir() // any that exists; it cannot see it
-	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs.in, theirs.out, p.tail
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = theirs[0].in, theirs[0].out, p.tail
+	for _, e := range theirs[1:] {
+		p.cmd.ExtraFiles = append(p.cmd.ExtraFiles, e.in)
+	}
 	p.cmd.WaitDelay = time.Second
 	p.cmd.SysProcAttr = attributes()
-	err = p.cmd.Start()
-	theirs.close()
-	if err != nil {
-		ours.Close()
+	if err := p.cmd.Start(); err != nil {
+		p.close()
 		return nil, err
 	}
 	if err := confine(p.cmd.Process.Pid, b); err != nil {
 		p.kill("its bounds could not be set")
 		p.err = p.cmd.Wait()
-		ours.Close()
+		p.close()
 		return nil, fmt.Errorf("bounding a child: %w", err)
 	}
 	go func() {
@@ -65,6 +76,13 @@ func start(argv []string, b bounds) (*process, error) {
 		close(p.ended)
 	}()
 	return p, nil
+}
+
+// close closes our ends of the connections.
+func (p *process) close() {
+	for _, c := range p.conns {
+		c.Close()
+	}
 }
 
 // kill ends the child and whatever it may have started. The first reason stays; an empty one is none.

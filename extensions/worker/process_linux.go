@@ -37,16 +37,16 @@ func confine(pid int, b bounds) error {
 	return nil
 }
 
-// closeInherited closes what whoever started the box has left open by mistake. What Go itself opens is marked to be
+// closeInherited closes what whoever started the box has left open by mistake, behind so many that are ours. What Go itself opens is marked to be
 // closed at the next start of a program.
-func closeInherited() {
+func closeInherited(ours int) {
 	names, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return // there is no /proc: nothing that we start leaves anything open
 	}
 	for _, name := range names {
 		fd, err := strconv.Atoi(name.Name())
-		if err != nil || fd < 3 {
+		if err != nil || fd < 3+ours {
 			continue
 		}
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {

@@ -3,14 +3,17 @@
 package worker
 
 import (
+	"errors"
 	"io"
-	"net"
 	"os"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
+
+// mostInstances bounds the instances of one worker.
+const mostInstances = 64
 
 // ends are a child's standard input and output.
 type ends struct{ in, out *os.File }
@@ -29,23 +32,20 @@ func pair() (conn, ends, error) {
 	if err != nil {
 		return nil, ends{}, err
 	}
-	theirs := os.NewFile(uintptr(fds[1]), "worker")
-	own := os.NewFile(uintptr(fds[0]), "box")
-	c, err := net.FileConn(own)
-	own.Close()
-	if err != nil {
-		theirs.Close()
-		return nil, ends{}, err
+	theirs, ours := os.NewFile(uintptr(fds[1]), "worker"), os.NewFile(uintptr(fds[0]), "box")
+	nap := unix.NsecToTimeval(glance.Nanoseconds())
+	for _, way := range []int{unix.SO_RCVTIMEO, unix.SO_SNDTIMEO} {
+		if err := unix.SetsockoptTimeval(fds[0], unix.SOL_SOCKET, way, &nap); err != nil {
+			theirs.Close()
+			ours.Close()
+			return nil, ends{}, err
+		}
 	}
-	s := &socket{UnixConn: c.(*net.UnixConn)}
-	if s.raw, err = s.SyscallConn(); err != nil {
-		s.Close()
-		theirs.Close()
-		return nil, ends{}, err
-	}
-	s.look = s.lookOnce
-	return s, ends{theirs, theirs}, nil
+	return &socket{file: ours, fd: fds[0]}, ends{theirs, theirs}, nil
 }
+
+// glance is how often somebody who sleeps in a read or write looks whether it still wants that.
+const glance = 5 * time.Millisecond
 
 // killGroup kills a process and all of its group.
 func killGroup(p *os.Process) {
@@ -70,50 +70,54 @@ func (p *patience) looks() bool {
 	return true
 }
 
-func (p *patience) missed() { *p = sleeps }
+// look looks for a while. ok is false when nothing came.
+func (p *patience) look(fd int, b []byte) (n int, err error, ok bool) {
+	if !p.looks() {
+		return 0, nil, false
+	}
+	for till := time.Now().Add(spin); ; {
+		n, err := peek(fd, b)
+		if err != unix.EAGAIN && err != unix.EINTR {
+			return n, err, err != unix.ENOTSOCK
+		}
+		if time.Now().After(till) {
+			*p = sleeps
+			return 0, nil, false
+		}
+	}
+}
 
-// socket is the box's end.
+// socket is the box's end. Its readers sleep in the kernel: a thread wakes up sooner there than one of Go's poller does.
+// Instead of deadlines it has glances: a read or write that takes longer ends with os.ErrDeadlineExceeded.
 type socket struct {
-	*net.UnixConn
-	raw  syscall.RawConn
+	file *os.File
+	fd   int
 	wait patience
-
-	// of the one read that runs
-	look func(fd uintptr) bool
-	into []byte
-	n    int
-	err  error
-	till time.Time
 }
 
-// Read reads what is there, or waits for it. One goroutine at a time.
 func (s *socket) Read(b []byte) (int, error) {
-	s.into, s.till = b, time.Time{}
-	if s.wait.looks() {
-		s.till = time.Now().Add(spin)
+	if n, err, ok := s.wait.look(s.fd, b); ok {
+		return got(n, err)
 	}
-	if err := s.raw.Read(s.look); err != nil {
-		return 0, err
+	n, err := s.file.Read(b)
+	if errors.Is(err, unix.EAGAIN) {
+		err = os.ErrDeadlineExceeded
 	}
-	return got(s.n, s.err)
+	return n, err
 }
 
-// lookOnce is told by the poller that something may be there.
-func (s *socket) lookOnce(fd uintptr) bool {
-	for {
-		s.n, s.err = unix.Read(int(fd), s.into)
-		if s.err != unix.EAGAIN && s.err != unix.EINTR {
-			return true
-		}
-		if s.till.IsZero() {
-			return false
-		}
-		if time.Now().After(s.till) {
-			s.till = time.Time{}
-			s.wait.missed()
-			return false
-		}
+// Write writes what it can before a glance is over.
+func (s *socket) Write(b []byte) (int, error) {
+	n, err := s.file.Write(b)
+	if errors.Is(err, unix.EAGAIN) {
+		err = os.ErrDeadlineExceeded
 	}
+	return n, err
+}
+
+func (s *socket) Close() error {
+	_ = unix.Shutdown(s.fd, unix.SHUT_RDWR) // wakes those who sleep in it
+	return s.file.Close()
 }
 
 // got turns what the system answers into what readers expect.
@@ -135,23 +139,9 @@ type standard struct {
 
 func inherited(in, out *os.File) io.ReadWriteCloser { return &standard{in: in, out: out} }
 
-// Read looks for a while and then sleeps in the kernel: a thread that sleeps there wakes up sooner than one of the poller.
 func (s *standard) Read(b []byte) (int, error) {
-	if s.wait.looks() {
-		till := time.Now().Add(spin)
-		for {
-			n, _, err := unix.Recvfrom(int(s.in.Fd()), b, unix.MSG_DONTWAIT)
-			if err != unix.EAGAIN && err != unix.EINTR {
-				if err == unix.ENOTSOCK {
-					break
-				}
-				return got(n, err)
-			}
-			if time.Now().After(till) {
-				s.wait.missed()
-				break
-			}
-		}
+	if n, err, ok := s.wait.look(int(s.in.Fd()), b); ok {
+		return got(n, err)
 	}
 	return s.in.Read(b)
 }

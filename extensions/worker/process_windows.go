@@ -6,14 +6,18 @@ import (
 	"net"
 	"os"
 	"syscall"
+	"time"
 )
+
+// mostInstances bounds the instances of one worker: a child here inherits its standard streams and no more.
+const mostInstances = 1
 
 // ends are a child's standard input and output.
 type ends struct{ in, out *os.File }
 
 func (e ends) close() { e.in.Close(); e.out.Close() }
 
-// pair makes a connection of two pipes. Ours has deadlines because a pipe in memory stands between.
+// pair makes a connection of two pipes. Ours can be left waiting for a while because a pipe in memory stands between.
 func pair() (conn, ends, error) {
 	theirIn, ourOut, err := os.Pipe()
 	if err != nil {
@@ -36,7 +40,22 @@ func pair() (conn, ends, error) {
 		inner.Close()
 		ourOut.Close()
 	}()
-	return ours, ends{theirIn, theirOut}, nil
+	return glancing{ours}, ends{theirIn, theirOut}, nil
+}
+
+// glancing ends a read or write that takes long.
+type glancing struct{ net.Conn }
+
+const glance = 5 * time.Millisecond
+
+func (g glancing) Read(b []byte) (int, error) {
+	_ = g.SetReadDeadline(time.Now().Add(glance))
+	return g.Conn.Read(b)
+}
+
+func (g glancing) Write(b []byte) (int, error) {
+	_ = g.SetWriteDeadline(time.Now().Add(glance))
+	return g.Conn.Write(b)
 }
 
 func attributes() *syscall.SysProcAttr { return nil }

@@ -14,7 +14,7 @@ import (
 // Command is the hidden sub-command of our program that Child serves.
 const Command = "extension-child"
 
-// The modes of a child: the last argument of its command line.
+// The modes of a child: what follows the sub-command. How many connections there are follows modeRun.
 const (
 	modeRun     = "run"
 	modePrepare = "prepare"

@@ -94,7 +94,7 @@ type Worker struct {
 
 	ids      atomic.Uint64
 	restarts atomic.Int64
-	slots    chan struct{} // a call that is sent holds one
+	slots    chan int // instances that are free, by number; a call that is sent holds one
 	waiting  atomic.Int64
 	calls    sync.WaitGroup // calls, and what they left behind
 
@@ -119,7 +119,11 @@ func New(cfg Config) (*Worker, error) {
 	if err := checkHash(cfg.SHA256); err != nil {
 		return nil, err
 	}
-	w := &Worker{cfg: cfg, pauseMin: pauseMin, pauseMax: pauseMax, slots: make(chan struct{}, cfg.Limits.Instances), change: make(chan struct{}), closed: make(chan struct{})}
+	cfg.Limits.Instances = min(cfg.Limits.Instances, mostInstances)
+	w := &Worker{cfg: cfg, pauseMin: pauseMin, pauseMax: pauseMax, slots: make(chan int, cfg.Limits.Instances), change: make(chan struct{}), closed: make(chan struct{})}
+	for n := range cfg.Limits.Instances {
+		w.slots <- n
+	}
 	w.spec = spec{
 		Dir: cfg.Dir, SHA256: cfg.SHA256, Manifest: &cfg.Manifest, Granted: cfg.Granted, Memory: heap,
 		Limits: map[abi.Kind]limit{cfg.Manifest.Kind: cfg.Limits},

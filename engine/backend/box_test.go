@@ -155,6 +155,7 @@ func (b *box) models() {
 	b.gguf("m/mmproj.gguf", "clip", nil)
 	b.gguf("m/embed.gguf", "qwen3", nil)
 	b.gguf("m/rerank.gguf", "qwen3", nil)
+	b.gguf("m/minilm.gguf", "bert", nil)
 	b.gguf("m/jina.gguf", "jina-bert-v2", nil)
 	b.gguf("m/unnamed", "qwen3", nil)
 	b.file("m/empty.gguf", "")

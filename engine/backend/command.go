@@ -18,6 +18,9 @@ import (
 // defaultSlots is what a llama-server opens when nobody tells it.
 const defaultSlots = 4
 
+// sideSlots is how many requests our own engine gets at once when it makes embeddings or scores: their texts share passes.
+const sideSlots = 8
+
 // spec makes the command line of a model that serves chat, or the role of o.
 func (p *planner) spec(ctx context.Context, o Options, m Model, d engine.Device) (ChildSpec, error) {
 	switch {
@@ -34,9 +37,13 @@ func (p *planner) builtinSpec(o Options) ChildSpec {
 	c := CPU(CPUConfig{Executable: p.m.Executable, Model: o.Model, Alias: o.Name(), Context: o.Context, Parallel: o.Parallel})(0)
 	at := slices.Index(c.Args, "--port") + 1
 	c.Args[at] = PortMark
+	slots := max(1, o.Parallel)
+	if o.role() != recipe.Chat && o.Parallel == 0 {
+		slots = sideSlots
+	}
 	return ChildSpec{
-		Device: engine.CPU, Role: recipe.Chat, Name: o.Name(), Program: c.Path, Args: c.Args, Env: c.Env, Ready: "/health",
-		Slots: max(1, o.Parallel), ModelField: KeepModel, Dialect: Llama, Builtin: true,
+		Device: engine.CPU, Role: o.role(), Name: o.Name(), Program: c.Path, Args: c.Args, Env: c.Env, Ready: "/health",
+		Slots: slots, ModelField: KeepModel, Dialect: Llama, Builtin: true,
 	}
 }
 

@@ -183,14 +183,26 @@ func (p *planner) better(model Model) string {
 	return ""
 }
 
-// builtin reports whether the processor's work is done by our own engine.
+// builtin reports whether the processor's work is done by our own engine: chats, and the roles of the architectures that
+// it has for them.
 func (p *planner) builtin() bool {
-	return p.plan.Device == engine.CPU && p.o.LlamaServer == "" && p.o.role() == recipe.Chat
+	return p.plan.Device == engine.CPU && p.o.LlamaServer == "" && (p.o.role() == recipe.Chat || p.encodes)
+}
+
+// encodes reports whether our own engine makes embeddings or scores with a model.
+func encodes(model Model) bool {
+	return slices.Contains(enginemodel.EncoderArchitectures(), model.Architecture)
 }
 
 // checkBuiltin refuses architectures that our own engine does not run. One that cannot be read is left to it.
 func (p *planner) checkBuiltin(model Model) error {
 	known := enginemodel.Architectures()
+	switch {
+	case p.builtin() && p.encodes && p.o.role() == recipe.Chat:
+		return fmt.Errorf("the model %q makes embeddings or ranks texts (architecture %s): give --embedding or --reranking, or --embed or --rerank beside a chat model", p.o.Model, model.Architecture)
+	case p.encodes:
+		return nil
+	}
 	if !p.builtin() || model.Architecture == "" || slices.Contains(known, model.Architecture) {
 		return nil
 	}

@@ -161,6 +161,7 @@ type planner struct {
 	plan    *Plan
 	auto    bool // nobody asked for the device
 	oneSlot bool // hrx gets one slot whatever was asked
+	encodes bool // our own engine makes embeddings or scores with the model
 }
 
 // NewPlan decides where a model runs and with which command lines. Every refusal names the option, the device and what
@@ -174,6 +175,7 @@ func NewPlan(ctx context.Context, m *Machine, o Options) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.encodes = encodes(model)
 	if p.recipes, err = recipes(o); err != nil {
 		return nil, err
 	}
@@ -303,11 +305,16 @@ func (p *planner) sides(ctx context.Context) error {
 	return nil
 }
 
-// side plans one side server: on HRX0 where there is one, else on Vulkan0, else on the processor.
+// side plans one side server: on HRX0 where there is one, else on Vulkan0, else on the processor, where our own engine
+// does what it can.
 func (p *planner) side(ctx context.Context, model Model, role recipe.Role) error {
-	device, program, err := p.sideDevice(ctx)
+	device, program, err := p.sideDevice(ctx, model)
 	if err != nil {
 		return err
+	}
+	if program == p.m.Executable {
+		p.plan.Side = append(p.plan.Side, p.builtinSpec(Options{Model: model.Path, Alias: stem(model.Path), Role: role}))
+		return nil
 	}
 	s := ChildSpec{Device: device, Role: role, Name: stem(model.Path), Program: program, Ready: "/health", Slots: 4, ModelField: DropModel, Dialect: Llama}
 	tokens := "8192"
@@ -324,7 +331,7 @@ func (p *planner) side(ctx context.Context, model Model, role recipe.Role) error
 }
 
 // sideDevice returns where side servers run.
-func (p *planner) sideDevice(ctx context.Context) (engine.Device, string, error) {
+func (p *planner) sideDevice(ctx context.Context, model Model) (engine.Device, string, error) {
 	if p.o.Device != engine.CPU { // who asks for the processor wants all of it there
 		for _, d := range []engine.Device{engine.HRX, engine.Vulkan} {
 			program, _, err := p.offered(ctx, d)
@@ -336,9 +343,12 @@ func (p *planner) sideDevice(ctx context.Context) (engine.Device, string, error)
 			}
 		}
 	}
+	if encodes(model) && p.o.LlamaServer == "" {
+		return engine.CPU, p.m.Executable, nil
+	}
 	program, err := p.m.find(cpuServer, p.o.LlamaServer)
 	if err != nil {
-		return "", "", fmt.Errorf("a side server runs on a llama-server, also on --device cpu: %w", err)
+		return "", "", fmt.Errorf("a side server of the architecture %.80q runs on a llama-server, also on --device cpu: %w", model.Architecture, err)
 	}
 	return engine.CPU, program, nil
 }

@@ -148,7 +148,7 @@ func TestPlanTwo(t *testing.T) {
 
 // TestPlanRoles has a row for each rule of section 14: roles of the model and servers beside it.
 func TestPlanRoles(t *testing.T) {
-	const e, r = "DIR/m/embed.gguf", "DIR/m/rerank.gguf"
+	const e, r, bert = "DIR/m/embed.gguf", "DIR/m/rerank.gguf", "DIR/m/minilm.gguf"
 	runPlans(t, "roles", []planCase{
 		{name: "embedding hrx", box: strix, options: options{Model: e, Role: recipe.Embedding}},
 		{name: "embedding vulkan with a context", box: strix, options: options{Model: e, Device: engine.Vulkan, Role: recipe.Embedding, Context: 2048, Alias: "nomic"}},
@@ -170,6 +170,15 @@ func TestPlanRoles(t *testing.T) {
 		{name: "no embedding twice", box: strix, options: options{Model: e, Role: recipe.Embedding, Embed: e}},
 		{name: "no reranking twice", box: strix, options: options{Model: r, Role: recipe.Reranking, Rerank: r}},
 		{name: "no side server on a bare box", box: bare, options: options{Model: plain, Embed: e}},
+		{name: "bert beside on a bare box", box: bare, options: options{Model: plain, Embed: bert, Rerank: bert}},
+		{name: "bert beside without a GPU", box: modest, options: options{Model: plain, Embed: bert}},
+		{name: "bert beside on vulkan", box: graphics, options: options{Model: plain, Embed: bert}},
+		{name: "bert beside on cpu as asked", box: graphics, options: options{Model: plain, Device: engine.CPU, Embed: bert}},
+		{name: "bert beside by llama-server", box: modest, options: options{Model: plain, Device: engine.CPU, Embed: bert, LlamaServer: "llama-server"}},
+		{name: "bert embedding on a bare box", box: bare, options: options{Model: bert, Role: recipe.Embedding, Context: 256}},
+		{name: "bert reranking on a bare box", box: bare, options: options{Model: bert, Role: recipe.Reranking, Parallel: 2}},
+		{name: "bert embedding by llama-server", box: modest, options: options{Model: bert, Device: engine.CPU, Role: recipe.Embedding, LlamaServer: "llama-server"}},
+		{name: "no chat with bert", box: bare, options: options{Model: bert}},
 		{name: "no side file", box: strix, options: options{Model: plain, Rerank: "DIR/m/gone.gguf"}},
 		{name: "no side directory", box: strix, options: options{Model: plain, Embed: "DIR/m/npu"}},
 	})

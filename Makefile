@@ -4,6 +4,7 @@ SHELL := /bin/bash
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 MODEL   ?= qwen2.5-coder-0.5b
+EMBED   ?= all-minilm-l6-v2
 PORT    ?= 8000
 PREFIX  ?= /usr/local
 DESTDIR ?=
@@ -16,6 +17,9 @@ export CGO_ENABLED ?= 0
 
 # every package of ours; the race detector alone needs cgo
 PKGS := ./...
+
+# what goes on without an embedding model when there is none to be had
+PULL_EMBED = : > bin/.embed; [ -z '$(EMBED)' ] || bin/1bit model pull '$(EMBED)' > bin/.embed || { : > bin/.embed; echo "note: without the embedding model $(EMBED) there is no /v1/embeddings; the chat model is served all the same" >&2; }
 
 .PHONY: help
 help: ## list the targets
@@ -32,15 +36,19 @@ build: setup ## build bin/1bit
 	go build $(GOFLAGS_RELEASE) -o bin/1bit ./appliance
 
 .PHONY: run
-run: build ## obtain the default chat model and serve it (MODEL=smollm2 for the small one, PORT=8000)
+run: build ## obtain the default models and serve them (MODEL=smollm2 for the small chat model, EMBED= for no embeddings, PORT=8000)
 	@bash e2e/setup.sh fetch
 	@bin/1bit model pull --fallback smollm2 $(MODEL) > bin/.model
-	@exec bin/1bit serve -m "$$(cat bin/.model)" --port $(PORT)
+	@$(PULL_EMBED)
+	@set -- -m "$$(cat bin/.model)" --port $(PORT); \
+		[ ! -s bin/.embed ] || set -- "$$@" --embed "$$(cat bin/.embed)"; \
+		exec bin/1bit serve "$$@"
 
 .PHONY: box
 box: build ## start a box on high ports: HTTPS on BOX_PORT=8443, trust page on BOX_HTTP_PORT=8080, state in ~/.local/state/1bit
 	@bash e2e/setup.sh fetch
 	@bin/1bit model pull --fallback smollm2 $(MODEL) > bin/.model
+	@$(PULL_EMBED)
 	@exec bin/1bit appliance --port $(BOX_PORT) --http-port $(BOX_HTTP_PORT)
 
 .PHONY: test
@@ -52,7 +60,7 @@ test-all: setup ## the slow rest: large models, the reference server, fuzzing, t
 	@bash e2e/test.sh all
 
 .PHONY: unit
-unit: ## unit tests only (needs the SmolLM2 model: `bin/1bit model pull smollm2`)
+unit: ## unit tests only (need SmolLM2 and MiniLM: `bin/1bit model pull smollm2`, `bash e2e/minilm.sh`)
 	go test $(PKGS)
 
 .PHONY: e2e

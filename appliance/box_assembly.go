@@ -139,13 +139,18 @@ func (b *box) readWith(ctx context.Context, values map[string]string) (*boxAssem
 }
 
 // fresh is what a box without any models serves: the catalogue's own, as far as they are here.
-func (b *box) fresh() []boxModel {
-	for _, name := range []string{catalog.Default, catalog.Small} {
-		if path, _ := b.find(config.Box{}, name); path != "" {
-			return []boxModel{{BoxModel: config.BoxModel{Name: name, File: name, Role: "chat", Device: string(engine.Auto)}, source: "catalogue"}}
+func (b *box) fresh() (models []boxModel) {
+	add := func(role string, names ...string) {
+		for _, name := range names {
+			if path, _ := b.find(config.Box{}, name); path != "" {
+				models = append(models, boxModel{BoxModel: config.BoxModel{Name: name, File: name, Role: role, Device: string(engine.Auto)}, source: "catalogue"})
+				return
+			}
 		}
 	}
-	return nil
+	add(catalog.Chat, catalog.Default, catalog.Small)
+	add(catalog.Embedding, catalog.DefaultEmbedding)
+	return models
 }
 
 // record is what the store keeps of a model's settings beside its own columns.

@@ -23,8 +23,16 @@ func importModel(t *testing.T, dir, out, kind string) {
 	}
 }
 
-// minilm fetches the sentence encoder and imports it.
+// minilm imports the sentence encoder.
 func minilm(t *testing.T) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "MiniLM.gguf")
+	importModel(t, minilmFolder(t), out, "F16")
+	return out
+}
+
+// minilmFolder fetches the sentence encoder and returns the folder of its files.
+func minilmFolder(t *testing.T) string {
 	t.Helper()
 	cmd := exec.Command("bash", "minilm.sh")
 	var errs strings.Builder
@@ -33,9 +41,7 @@ func minilm(t *testing.T) string {
 	if err != nil {
 		t.Fatalf("fetching MiniLM: %v\n%s", err, errs.String())
 	}
-	out := filepath.Join(t.TempDir(), "MiniLM.gguf")
-	importModel(t, strings.TrimSpace(string(dir)), out, "F16")
-	return out
+	return strings.TrimSpace(string(dir))
 }
 
 // TestRealRAG serves a chat model with an encoder and a ranker beside it.
@@ -55,7 +61,7 @@ func TestRealRAG(t *testing.T) {
 			}
 		}
 	})
-	t.Run("embeddings", func(t *testing.T) { realVectors(t, s) })
+	t.Run("embeddings", func(t *testing.T) { realVectors(t, s, "MiniLM") })
 	t.Run("rerank", func(t *testing.T) { realOrder(t, s, passages) })
 	t.Run("the whole loop", func(t *testing.T) {
 		py := os.Getenv("ONEBIT_E2E_PYTHON")
@@ -90,7 +96,7 @@ func cosine(a, b []float64) float64 {
 }
 
 // realVectors compares the encoder's vectors with those of an independent computation, in both forms.
-func realVectors(t *testing.T, s *server) {
+func realVectors(t *testing.T, s *server, name string) {
 	b, err := os.ReadFile("testdata/minilm.json")
 	if err != nil {
 		t.Fatal(err)
@@ -110,10 +116,10 @@ func realVectors(t *testing.T, s *server) {
 	for _, c := range golden.Cases {
 		texts, tokens = append(texts, c.Text), tokens+len(c.IDs)
 	}
-	r := s.post("/v1/embeddings", obj{"model": "MiniLM", "input": texts})
+	r := s.post("/v1/embeddings", obj{"model": name, "input": texts})
 	v := r.json(t)
-	packed := s.post("/v1/embeddings", obj{"model": "MiniLM", "input": texts, "encoding_format": "base64"}).json(t)
-	if r.status != 200 || v["model"] != "MiniLM" || packed["model"] != "MiniLM" || dig(v, "usage", "prompt_tokens") != float64(tokens) {
+	packed := s.post("/v1/embeddings", obj{"model": name, "input": texts, "encoding_format": "base64"}).json(t)
+	if r.status != 200 || v["model"] != name || packed["model"] != name || dig(v, "usage", "prompt_tokens") != float64(tokens) {
 		t.Fatalf("%d, usage %v, want %d tokens: %.300s", r.status, v["usage"], tokens, r.body)
 	}
 	for i, c := range golden.Cases {

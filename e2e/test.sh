@@ -21,6 +21,8 @@ models() {
     say "model $m"
     bin/1bit model pull "$m"
   done
+  say "the sentence encoder"
+  bash $here/minilm.sh
 }
 
 clients() {
@@ -53,7 +55,7 @@ quick() {
   for t in linux/arm64 darwin/arm64 windows/amd64; do
     GOOS=${t%/*} GOARCH=${t#*/} go build -o /dev/null ./appliance
   done
-  models smollm2
+  models smollm2 all-minilm-l6-v2
   clients
   evaluate pebble
   evaluate clang
@@ -65,7 +67,7 @@ quick() {
 case "${1:-quick}" in
   quick) quick ;;
   e2e)
-    models smollm2
+    models smollm2 all-minilm-l6-v2
     clients
     go test -count=1 -timeout 20m ./e2e
     ;;

@@ -87,6 +87,10 @@ bench: ## micro-benchmarks of the kernels
 bench-engine: build ## the engine beside llama-server: same file, threads and context; ratios of interleaved medians
 	@bash e2e/test.sh bench-engine
 
+.PHONY: bench-embed
+bench-embed: build ## the engine's embeddings beside llama-server's: texts of 128 tokens a second on the same file
+	@bash e2e/test.sh bench-embed
+
 .PHONY: bench-proxy
 bench-proxy: setup ## serve beside Caddy, LiteLLM and $$LLAMA_SWAP: time and work that each adds to a stream
 	@bash e2e/test.sh bench-proxy

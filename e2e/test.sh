@@ -4,6 +4,7 @@
 #   test.sh e2e           end-to-end tests only
 #   test.sh all           quick, then the slow rest
 #   test.sh bench-engine  the engine beside the reference server
+#   test.sh bench-embed   the engine's embeddings beside the reference server's
 #   test.sh bench-proxy   serve beside other proxies
 #   test.sh bench-edge    a box beside Caddy
 set -euo pipefail
@@ -93,6 +94,16 @@ case "${1:-quick}" in
     ONEBIT_LLAMA_BIN=${ONEBIT_LLAMA_BIN:-$(bash $here/llama/build.sh)}
     go run ./e2e/bench -bin bin/1bit -llama "$ONEBIT_LLAMA_BIN" ${BENCH_ARGS:-}
     ;;
+  bench-embed)
+    ONEBIT_LLAMA_BIN=${ONEBIT_LLAMA_BIN:-$(bash $here/llama/build.sh)}
+    dir=$(bash $here/minilm.sh)
+    files=
+    for type in Q8_0 F16; do
+      bin/1bit model import "$dir" --type $type --out bin/minilm-$type.gguf >&2
+      files=$files,bin/minilm-$type.gguf
+    done
+    go run ./e2e/benchembed -bin bin/1bit -llama "$ONEBIT_LLAMA_BIN" -models "${files#,}" ${BENCH_ARGS:-}
+    ;;
   bench-proxy)
     eval "$(bash $here/setup.sh proxies)"
     go build -trimpath -ldflags '-s -w' -o bin/1bit ./appliance
@@ -106,5 +117,5 @@ case "${1:-quick}" in
     ulimit -n 65536 2>/dev/null || true
     bin/benchedge -bin bin/1bit -caddy "$CADDY" ${BENCH_ARGS:-}
     ;;
-  *) echo "usage: test.sh quick|e2e|all|bench-engine|bench-proxy|bench-edge" >&2; exit 2 ;;
+  *) echo "usage: test.sh quick|e2e|all|bench-engine|bench-embed|bench-proxy|bench-edge" >&2; exit 2 ;;
 esac

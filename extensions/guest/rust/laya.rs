@@ -695,6 +695,20 @@ pub enum Error {
     Other(i32),
 }
 
+impl Error {
+    /// The number that the box answered.
+    pub fn code(self) -> i32 {
+        match self {
+            Error::Invalid => -1,
+            Error::Missing => -2,
+            Error::Full => -3,
+            Error::Unavailable => -4,
+            Error::Denied => -5,
+            Error::Other(n) => n,
+        }
+    }
+}
+
 fn result(n: i32) -> Result<usize, Error> {
     Err(match n {
         -1 => Error::Invalid,

@@ -231,7 +231,7 @@ func afterTrap() Case {
 			}
 			r, err := l.Call(ctx, question(host.Services{}))
 			if err != nil || string(r.Answer) != "rr" {
-				return fmt.Errorf("after trap %d it answers %q, %v", n+1, r.Answer, err)
+				return errors.Join(fmt.Errorf("after trap %d it answers %q", n+1, r.Answer), err)
 			}
 		}
 		return nil

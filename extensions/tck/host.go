@@ -82,10 +82,10 @@ func question(s host.Services) host.Call {
 func refused(name string, m Module) Case {
 	return Case{name, func(ctx context.Context, h Host) error {
 		l, err := h.Load(ctx, m)
-		if err != nil {
-			return nil
+		if err == nil {
+			return errors.Join(errors.New("the host takes it"), l.Close(ctx))
 		}
-		return errors.Join(errors.New("the host takes it"), l.Close(ctx))
+		return nil //nolint:nilerr // an error is what must come
 	}}
 }
 
@@ -140,7 +140,7 @@ func fails(name string, m Module, causes ...host.Cause) Case {
 			}
 			var e *host.CallError
 			if !errors.As(err, &e) || !slices.Contains(causes, e.Cause) {
-				return fmt.Errorf("the call fails with %q, it must be one of %q", err, causes)
+				return errors.Join(fmt.Errorf("the call fails otherwise than by %q", causes), err)
 			}
 		}
 		return nil

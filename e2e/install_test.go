@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -155,32 +156,79 @@ find /usr/local /var /run -mindepth 1 | LC_ALL=C sort | tr '\n' ' '`
 	}
 }
 
-// TestDebianPackage builds the package twice, looks into it, and installs and removes it below another root.
-func TestDebianPackage(t *testing.T) {
+// debianPackage builds a package in dir.
+func debianPackage(t *testing.T, dir, name string) string {
+	t.Helper()
 	tool(t, "dpkg-deb")
-	dir := t.TempDir()
-	licenses := filepath.Join(dir, "licenses")
+	licenses, program, out := filepath.Join(dir, "licenses"), filepath.Join(dir, "program"), filepath.Join(dir, name)
 	if err := os.MkdirAll(licenses, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(licenses, "go.txt"), []byte("x"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	program := filepath.Join(dir, "program") // a small one: packing takes its time
-	if err := os.WriteFile(program, []byte("#!/bin/sh\necho 1bit v1.2.3\n"), 0o755); err != nil {
+	if err := os.WriteFile(program, []byte("#!/bin/sh\necho 1bit v1.2.3\n"), 0o755); err != nil { // small: packing takes its time
 		t.Fatal(err)
 	}
-	build := func(name string) string {
-		out := filepath.Join(dir, name)
-		told(t, []string{"VERSION=v1.2.3-4-gabc", "SOURCE_DATE_EPOCH=1800000000"}, "bash", "appliance/package/debian/build.sh", "amd64", program, licenses, out)
-		return out
+	told(t, []string{"VERSION=v1.2.3-4-gabc", "SOURCE_DATE_EPOCH=1800000000"}, "bash", "appliance/package/debian/build.sh", "amd64", program, licenses, out)
+	return out
+}
+
+// TestDebianPackageOnAMachine installs, removes and purges the package on this machine itself, with its dependencies and
+// its scripts as they are, below an overlay that is thrown away.
+func TestDebianPackageOnAMachine(t *testing.T) {
+	deb := debianPackage(t, t.TempDir(), "1.deb")
+	script := `set -eu
+at=$(mktemp -d)
+mount -t tmpfs none $at
+mkdir $at/upper $at/work $at/root
+mount -t overlay overlay -o lowerdir=/,upperdir=$at/upper,workdir=$at/work $at/root || exit 77
+mount --bind /dev $at/root/dev
+mount -t tmpfs none $at/root/run # no systemd runs there
+cp "$1" $at/root/tmp/1.deb
+cat > $at/root/tmp/try <<'TRY'
+set -eu
+dpkg -s systemd procps >/dev/null || exit 78
+mkdir -p /var/lib/1bit && touch /var/lib/1bit/1bit.db
+dpkg -i /tmp/1.deb >/dev/null
+/usr/bin/1bit version
+getent passwd onebit onebit-engines | cut -d: -f1,6,7
+dpkg -r 1bit >/dev/null
+ls /usr/bin/1bit /usr/lib/systemd/system/1bit.service 2>/dev/null || true
+ls /etc/default/1bit
+dpkg -P 1bit >/dev/null
+ls /etc/default/1bit /var/cache/1bit-engines 2>/dev/null || true
+ls /var/lib/1bit
+TRY
+chroot $at/root sh /tmp/try
+`
+	cmd := exec.Command("unshare", "--mount", "--propagation", "private", "sh", "-c", script, "sh", deb)
+	var out, errs strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	if failed, ok := errors.AsType[*exec.ExitError](err); os.Getuid() != 0 || (ok && (failed.ExitCode() == 77 || failed.ExitCode() == 78)) {
+		t.Skipf("it takes root, an overlay and a Debian with systemd and procps here: %s", errs.String())
 	}
-	first, second := build("1.deb"), build("2.deb")
+	want := `1bit v1.2.3
+onebit:/var/lib/1bit:/usr/sbin/nologin
+onebit-engines:/:/usr/sbin/nologin
+/etc/default/1bit
+1bit.db
+`
+	if err != nil || out.String() != want {
+		t.Errorf("%v: it says\n%swant\n%s%s", err, out.String(), want, errs.String())
+	}
+}
+
+// TestDebianPackage builds the package twice, looks into it, and installs and removes it below another root.
+func TestDebianPackage(t *testing.T) {
+	dir := t.TempDir()
+	first, second := debianPackage(t, dir, "1.deb"), debianPackage(t, dir, "2.deb")
 	if file(t, first) != file(t, second) {
 		t.Error("two packages of the same input differ")
 	}
 	about := told(t, nil, "dpkg-deb", "-I", first)
-	for _, want := range []string{"Package: 1bit\n", "Version: 1.2.3+4+gabc\n", "Architecture: amd64\n", "postinst", "prerm", "conffiles"} {
+	for _, want := range []string{"Package: 1bit\n", "Version: 1.2.3+4+gabc\n", "Architecture: amd64\n", "Depends: systemd | systemd-standalone-sysusers, procps\n", "postinst", "prerm", "conffiles"} {
 		if !strings.Contains(about, want) {
 			t.Errorf("no %q in %s", want, about)
 		}

@@ -136,5 +136,5 @@ func (e *SetupError) Unwrap() error { return e.Err }
 // Errors of the wrong use of an Instance.
 var (
 	ErrBusy   = errors.New("the instance is in another call: it serves one goroutine at a time")
-	ErrClosed = errors.New("the instance is closed")
+	ErrClosed = errors.New("the instance or its module is closed")
 )

@@ -43,6 +43,9 @@ type Instance struct {
 // the budget of one call. The state that follows is the one that every call starts from. The error wraps a *SetupError, or
 // says what is wrong with s.
 func (m *Module) Instance(ctx context.Context, s Setup) (*Instance, error) {
+	if m.closed.Load() {
+		return nil, ErrClosed
+	}
 	total := 0
 	for _, b := range s.Assets {
 		total += len(b)
@@ -65,7 +68,7 @@ func (m *Module) Instance(ctx context.Context, s Setup) (*Instance, error) {
 // Clone makes another instance in the same state. Their memory is shared as long as neither writes to it. No call of i
 // may be running.
 func (i *Instance) Clone(ctx context.Context) (*Instance, error) {
-	if i.closed {
+	if i.closed || i.m.closed.Load() {
 		return nil, ErrClosed
 	}
 	c := &Instance{m: i.m, setup: i.setup, report: i.report, saved: i.saved, image: i.image}
@@ -307,7 +310,7 @@ func (i *Instance) Call(ctx context.Context, c Call) (Result, error) {
 	}
 	defer i.busy.Store(false)
 	switch {
-	case i.closed:
+	case i.closed || i.m.closed.Load():
 		return Result{}, ErrClosed
 	case c.Function != abi.Classify && c.Function != abi.Route || !i.m.Exports(c.Function):
 		return Result{}, fmt.Errorf("calling the guest: it has no %q", c.Function)

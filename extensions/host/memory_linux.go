@@ -17,6 +17,7 @@ func reserve(n uint64) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reserving %d bytes for a guest: %w", n, err)
 	}
+	unix.Madvise(b, unix.MADV_NOHUGEPAGE) //nolint:errcheck // a kernel without huge pages gives none
 	return b, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"sync/atomic"
 
 	"github.com/tetratelabs/wazero"
 	"github.com/tetratelabs/wazero/api"
@@ -33,6 +34,7 @@ type Module struct {
 	volatile bool     // it can change state that a host cannot restore: tables, dropped segments
 	copies   bool     // it does not share snapshots; for tests of what other systems do
 	caps     map[abi.Capability]bool
+	closed   atomic.Bool
 }
 
 // Structure returns the bounds that a module within l must keep before the rewrite: for module.Parse and meter.Rewrite.
@@ -201,8 +203,11 @@ func (m *Module) Exports(name string) bool {
 	return ok
 }
 
-// Close frees the module and every instance of it. No call may be running.
+// Close frees the module and every instance of it. It is idempotent. No call may be running.
 func (m *Module) Close(ctx context.Context) error {
+	if m.closed.Swap(true) {
+		return nil
+	}
 	var err error
 	if m.runtime != nil {
 		err = m.runtime.Close(ctx)

@@ -52,7 +52,7 @@ func TestManyCalls(t *testing.T) {
 	round := func(n int) {
 		for k := range n {
 			how := modes[k%len(modes)]
-			if k%1000 == 2 {
+			if k%5000 == 2 {
 				how = modeRecurse
 			}
 			r, err := i.Call(t.Context(), mode(how))

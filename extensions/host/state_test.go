@@ -328,6 +328,7 @@ func TestCallRefuses(t *testing.T) {
 	if !m.Exports(abi.Route) || m.Exports(abi.Classify) {
 		t.Error("Exports is wrong")
 	}
+	other := instance(t, m, host.Setup{})
 	for range 2 {
 		if err := i.Close(t.Context()); err != nil {
 			t.Error(err)
@@ -338,5 +339,19 @@ func TestCallRefuses(t *testing.T) {
 	}
 	if _, err := i.Clone(t.Context()); !errors.Is(err, host.ErrClosed) {
 		t.Errorf("a clone of a closed instance: %v", err)
+	}
+	if _, err := other.Call(t.Context(), host.Call{Function: abi.Route}); err != nil {
+		t.Errorf("closing one closed another: %v", err)
+	}
+	for range 2 {
+		if err := m.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := other.Call(t.Context(), host.Call{Function: abi.Route}); !errors.Is(err, host.ErrClosed) {
+		t.Errorf("a call of a closed module: %v", err)
+	}
+	if _, err := m.Instance(t.Context(), host.Setup{}); !errors.Is(err, host.ErrClosed) {
+		t.Errorf("an instance of a closed module: %v", err)
 	}
 }

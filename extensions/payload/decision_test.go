@@ -70,6 +70,7 @@ func TestReadDecisionVoid(t *testing.T) {
 		{"key twice", `{"v":1,"action":"route","action":"abstain"}`, all(), "occurs twice"},
 		{"key twice, escaped", `{"v":1,"action":"route","\u0061ction":"abstain"}`, all(), "occurs twice"},
 		{"key twice, far down", with(`"x":{"y":[{"z":1,"z":1}]}`), all(), "x.y[0].z: this name occurs twice"},
+		{"key that would break a line", with(`"\n\u001b[2J` + strings.Repeat("x", 300) + `":nul`), all(), "decision: ??[2J" + strings.Repeat("x", 195) + ": an unknown word"},
 		{"many keys twice", with(`"x":{"` + strings.Join(strings.Split("abcdefghijklmnopqrstuvwxyz", ""), `":1,"`) + `":1,"q":1}`), all(), "x.q: this name occurs twice"},
 		{"17 deep", with(`"x":` + strings.Repeat("[", 16) + strings.Repeat("]", 16)), all(), "nested deeper than 16"},
 		{"class", with(`"class":"poem"`), all(), `"poem" was not offered`},

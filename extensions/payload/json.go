@@ -8,6 +8,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
 
@@ -49,8 +50,19 @@ func newReader(what string, b []byte) *reader { return &reader{what: what, b: b}
 // fail records the first failure.
 func (r *reader) fail(remedy, format string, args ...any) {
 	if r.err == nil {
-		r.err = &Error{r.what, string(r.path), fmt.Sprintf(format, args...), remedy}
+		r.err = &Error{r.what, r.place(), fmt.Sprintf(format, args...), remedy}
 	}
+}
+
+// place writes the path for a line of a log: a stranger chose the names in it.
+func (r *reader) place() string {
+	p := string(r.path[:min(len(r.path), 200)])
+	return strings.Map(func(c rune) rune {
+		if !unicode.IsPrint(c) {
+			return '?'
+		}
+		return c
+	}, p)
 }
 
 const badJSON = "write it with a JSON library"

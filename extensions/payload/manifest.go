@@ -141,7 +141,7 @@ func (m *manifest) nested(err *Error) {
 	if err == nil || m.err != nil {
 		return
 	}
-	path := string(m.path)
+	path := m.place()
 	if err.Path != "" {
 		path += "." + err.Path
 	}

@@ -249,7 +249,7 @@ func serveDecide(ctx context.Context, s *host.Services, f *fields, out []byte) (
 		name := f.text(maxText)
 		criteria[name] = f.text(maxText)
 	}
-	if f.end() != nil {
+	if f.bad || len(f.b) > 0 {
 		return nil, false, nil
 	}
 	if s.Decide == nil {
@@ -281,7 +281,7 @@ func serveKV(ctx context.Context, kv host.KV, o op, f *fields, out []byte) ([]by
 	case opAdd:
 		delta, ttl = int64(f.u64()), time.Duration(f.u64())
 	}
-	if f.end() != nil || ttl < 0 {
+	if f.bad || len(f.b) > 0 || ttl < 0 {
 		return nil, false, nil
 	}
 	if kv == nil {

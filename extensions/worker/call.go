@@ -171,28 +171,28 @@ func (w *Worker) ask(ctx context.Context, c *host.Call, slot int) (outcome, *pen
 
 // current waits for a process that serves and is not the one that died.
 func (w *Worker) current(ctx context.Context, c *host.Call, last *generation) (*generation, error) {
-	state, g, why, change := w.look()
-	if state == Ready && g != last {
-		return g, nil
+	s := w.look()
+	if s.state == Ready && s.now != last {
+		return s.now, nil
 	}
 	late, stop := timer(c.Deadline)
 	defer stop()
 	for {
-		switch state {
+		switch s.state {
 		case Ready:
-			if g != last {
-				return g, nil
+			if s.now != last {
+				return s.now, nil
 			}
 		case BackingOff, Suspended, Closed:
-			return nil, why
+			return nil, s.why
 		}
 		select {
-		case <-change:
+		case <-s.change:
 		case <-late:
 			return nil, tooLate()
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		state, g, why, change = w.look()
+		s = w.look()
 	}
 }

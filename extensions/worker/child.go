@@ -103,14 +103,14 @@ func load(s spec, blobs, assets map[string][]byte, count int) ([]*host.Instance,
 	limits := s.Limits[s.Manifest.Kind]
 	metered, err := readFile(meteredPath(s.Dir, s.SHA256), int64(host.Structure(limits).Metered().Bytes))
 	if err != nil {
-		return nil, fmt.Errorf("reading a prepared module: %w", err)
+		return nil, fmt.Errorf("%w: reading it: %w", ErrUnprepared, err)
 	}
 	ctx := context.Background()
 	m, err := host.Compile(ctx, host.Config{
 		Metered: metered, Manifest: *s.Manifest, Limits: limits, Granted: s.Granted, Cache: filepath.Join(folder, codeDir),
 	})
 	if err != nil {
-		return nil, fmt.Errorf("loading a prepared module: %w", err)
+		return nil, fmt.Errorf("%w: loading it: %w", ErrUnprepared, err)
 	}
 	if err := seal(sandbox.Seal{Again: true}); err != nil {
 		return nil, err

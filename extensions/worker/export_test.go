@@ -14,7 +14,7 @@ const RewriteVersion = rewriteVersion
 
 // Pid is the process that serves; 0 for none.
 func (w *Worker) Pid() int {
-	_, g, _, _ := w.look()
+	g := w.look().now
 	if g == nil {
 		return 0
 	}

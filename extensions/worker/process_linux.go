@@ -50,7 +50,7 @@ func closeInherited(ours int) {
 			continue
 		}
 		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
-			unix.Close(fd)
+			_ = unix.Close(fd)
 		}
 	}
 }

@@ -70,19 +70,23 @@ func (p *patience) looks() bool {
 	return true
 }
 
-// look looks for a while. ok is false when nothing came.
-func (p *patience) look(fd int, b []byte) (n int, err error, ok bool) {
+// look looks for a while. n is -1 when nothing came.
+func (p *patience) look(fd int, b []byte) (n int, err error) {
 	if !p.looks() {
-		return 0, nil, false
+		return -1, nil
 	}
 	for till := time.Now().Add(spin); ; {
 		n, err := peek(fd, b)
-		if err != unix.EAGAIN && err != unix.EINTR {
-			return n, err, err != unix.ENOTSOCK
-		}
-		if time.Now().After(till) {
+		switch {
+		case err == nil:
+			return n, nil
+		case errors.Is(err, unix.ENOTSOCK): // pipes do as well
+			return -1, nil
+		case !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR):
+			return 0, err
+		case time.Now().After(till):
 			*p = sleeps
-			return 0, nil, false
+			return -1, nil
 		}
 	}
 }
@@ -96,7 +100,7 @@ type socket struct {
 }
 
 func (s *socket) Read(b []byte) (int, error) {
-	if n, err, ok := s.wait.look(s.fd, b); ok {
+	if n, err := s.wait.look(s.fd, b); n >= 0 {
 		return got(n, err)
 	}
 	n, err := s.file.Read(b)
@@ -140,7 +144,7 @@ type standard struct {
 func inherited(in, out *os.File) io.ReadWriteCloser { return &standard{in: in, out: out} }
 
 func (s *standard) Read(b []byte) (int, error) {
-	if n, err, ok := s.wait.look(int(s.in.Fd()), b); ok {
+	if n, err := s.wait.look(int(s.in.Fd()), b); n >= 0 {
 		return got(n, err)
 	}
 	return s.in.Read(b)

@@ -95,10 +95,11 @@ func receive(next func() (frame, error)) (spec, map[string][]byte, map[string][]
 
 // failure is why a child does not do what it was started for. Final tells that the next one would not either.
 type failure struct {
-	Refusal *module.RefusalError `json:"refusal,omitempty"`
-	Setup   *setupFailure        `json:"setup,omitempty"`
-	Text    string               `json:"text"`
-	Final   bool                 `json:"final"`
+	Refusal    *module.RefusalError `json:"refusal,omitempty"`
+	Setup      *setupFailure        `json:"setup,omitempty"`
+	Unprepared bool                 `json:"unprepared,omitempty"`
+	Text       string               `json:"text"`
+	Final      bool                 `json:"final"`
 }
 
 // setupFailure is host.SetupError on its way.
@@ -115,6 +116,9 @@ func failureOf(err error) failure {
 	f := failure{Text: cut(err.Error(), maxDetail)}
 	if r, ok := errors.AsType[*module.RefusalError](err); ok {
 		f.Refusal, f.Final = r, true
+	}
+	if errors.Is(err, ErrUnprepared) {
+		f.Unprepared, f.Final = true, true
 	}
 	if s, ok := errors.AsType[*host.SetupError](err); ok {
 		f.Setup, f.Final = &setupFailure{Step: s.Step, Refuse: cut(s.Refuse, maxDetail)}, true
@@ -137,6 +141,8 @@ func (f failure) error() error {
 			e.Err = &host.CallError{Cause: f.Setup.Cause, Detail: f.Setup.Detail, Trace: f.Setup.Trace}
 		}
 		return e
+	case f.Unprepared:
+		return fmt.Errorf("%w: %s", ErrUnprepared, f.Text)
 	}
 	return errors.New(f.Text)
 }

@@ -75,6 +75,7 @@ var (
 	ErrBusy        = errors.New("as many calls wait for this module as may")
 	ErrUnavailable = errors.New("this module has no process at the moment")
 	ErrClosed      = errors.New("this worker is closed")
+	ErrUnprepared  = errors.New("this module is not prepared, or was for another version of the program or another machine")
 )
 
 // CauseDied is the cause of a call under which one process after another died.
@@ -175,25 +176,32 @@ func (w *Worker) enterState(s State, g *generation, why error) {
 	}
 }
 
-// look returns what is now, and what tells of a change.
-func (w *Worker) look() (State, *generation, error, <-chan struct{}) {
+// standing is where a worker stands, and what tells of a change.
+type standing struct {
+	state  State
+	now    *generation
+	why    error
+	change <-chan struct{}
+}
+
+func (w *Worker) look() standing {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.state, w.now, w.why, w.change
+	return standing{w.state, w.now, w.why, w.change}
 }
 
 // Ready waits until the worker serves.
 func (w *Worker) Ready(ctx context.Context) error {
 	for {
-		state, _, why, change := w.look()
-		switch state {
+		s := w.look()
+		switch s.state {
 		case Ready:
 			return nil
 		case Suspended, Closed:
-			return why
+			return s.why
 		}
 		select {
-		case <-change:
+		case <-s.change:
 		case <-ctx.Done():
 			return ctx.Err()
 		}

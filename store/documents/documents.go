@@ -183,6 +183,8 @@ type Collections interface {
 	// owner and admins may.
 	UpdateCollection(ctx context.Context, by Reader, c Collection) (Collection, error)
 	DeleteCollection(ctx context.Context, by Reader, id string) error
+	// Bytes returns what a collection's texts and vectors take.
+	Bytes(ctx context.Context, by Reader, id string) (int64, error)
 	// Touch notes activity, to the minute.
 	Touch(ctx context.Context, id string) error
 	// Expire deletes what is past its time and returns how many collections and
@@ -225,6 +227,8 @@ type Passages interface {
 	// Passages returns those that can be found, in the order of ids; missing ones
 	// are left out.
 	Passages(ctx context.Context, by Reader, ids []int64) ([]Passage, error)
+	// PassagesOf returns those of a file in a collection, in order.
+	PassagesOf(ctx context.Context, by Reader, collection, file string) ([]Passage, error)
 	// Words finds passages of one collection by words (BM25).
 	Words(ctx context.Context, by Reader, collection, query string, filter Filter, k int) ([]Scored, error)
 	// Near finds passages by vectors of a model (cosine).

@@ -400,6 +400,14 @@ func foundOnceComplete(s *suite) {
 	s.ok(err)
 	want := documents.Passage{ID: hits[0].ID, Collection: c.ID, File: f.ID, Ordinal: 1, Chunk: chunksOf("second text", "third text")[1]}
 	s.same([]documents.Passage{want}, p)
+	p, err = s.k.PassagesOf(s.Context(), ann, c.ID, f.ID)
+	s.ok(err)
+	if len(p) != 2 || p[0].Text != "second text" || p[1].Text != "third text" {
+		s.Errorf("the file's passages are %+v", p)
+	}
+	if n, err := s.k.Bytes(s.Context(), ann, c.ID); err != nil || n < 3*dims*4 {
+		s.Errorf("%d bytes, %v", n, err)
+	}
 	_, err = s.k.Near(s.Context(), ann, c.ID, "another/model", direction(0), nil, 1)
 	s.is(err, documents.ErrConflict)
 }
@@ -549,6 +557,8 @@ func others(s *suite) {
 			"SetAttributes": func() error { _, err := s.k.SetAttributes(ctx, by, c.ID, f.ID, nil); return err },
 			"Detach":        func() error { return s.k.Detach(ctx, by, c.ID, f.ID) },
 			"Cancel":        func() error { return s.k.Cancel(ctx, by, c.ID, "") },
+			"Bytes":         func() error { _, err := s.k.Bytes(ctx, by, c.ID); return err },
+			"PassagesOf":    func() error { _, err := s.k.PassagesOf(ctx, by, c.ID, f.ID); return err },
 			"Words":         func() error { _, err := s.k.Words(ctx, by, c.ID, "secret", nil, 1); return err },
 			"Near":          func() error { _, err := s.k.Near(ctx, by, c.ID, model, direction(0), nil, 1); return err },
 		} {

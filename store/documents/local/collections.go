@@ -181,6 +181,14 @@ func deleteCollection(ctx context.Context, t *sqlite.Tx, id string) error {
 	return t.One(ctx, "delete from collections where id = ?", id)
 }
 
+// Bytes returns what a collection's texts and vectors take.
+func (k *Keeper) Bytes(ctx context.Context, by documents.Reader, id string) (int64, error) {
+	var n int64
+	err := k.db.Scan(ctx, "select (select coalesce(sum(bytes), 0) from attachments where collection = collections.id) from collections where id = ? and "+seen,
+		[]any{id, by.All, by.Person, by.Person}, &n)
+	return n, meaning(err)
+}
+
 // Touch notes activity, to the minute.
 func (k *Keeper) Touch(ctx context.Context, id string) error {
 	now := sqlite.Stamp(k.now())

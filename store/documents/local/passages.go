@@ -188,23 +188,36 @@ const passageColumns = "p.id, a.collection, a.file, p.ordinal, p.path, p.text, p
 func (k *Keeper) Passages(ctx context.Context, by documents.Reader, ids []int64) ([]documents.Passage, error) {
 	out := make([]documents.Passage, 0, len(ids))
 	for _, id := range ids {
+		list, err := k.passages(ctx, by, "p.id = ?", id)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, list...)
+	}
+	return out, nil
+}
+
+// PassagesOf returns those of a file in a collection, in order.
+func (k *Keeper) PassagesOf(ctx context.Context, by documents.Reader, collection, file string) ([]documents.Passage, error) {
+	if _, err := k.Attachment(ctx, by, collection, file); err != nil {
+		return nil, err
+	}
+	return k.passages(ctx, by, "a.collection = ? and a.file = ?", collection, file)
+}
+
+func (k *Keeper) passages(ctx context.Context, by documents.Reader, where string, args ...any) ([]documents.Passage, error) {
+	rows, err := k.db.Query(ctx, "select "+passageColumns+` from passages p join attachments a on a.n = p.attachment join collections on collections.id = a.collection
+		where `+where+" and a.status = 'completed' and "+seen+" order by p.id", append(args, by.All, by.Person, by.Person)...)
+	list, err := sqlite.Collect(rows, err, func(r sqlite.Row) (documents.Passage, error) {
 		var p documents.Passage
 		var path string
-		err := k.db.Scan(ctx, "select "+passageColumns+` from passages p join attachments a on a.n = p.attachment join collections on collections.id = a.collection
-			where p.id = ? and a.status = 'completed' and `+seen, []any{id, by.All, by.Person, by.Person},
-			&p.ID, &p.Collection, &p.File, &p.Ordinal, &path, &p.Text, &p.Page, &p.Start, &p.End, &p.Tokens)
-		if errors.Is(err, sqlite.ErrNotFound) {
-			continue
-		}
+		err := r.Scan(&p.ID, &p.Collection, &p.File, &p.Ordinal, &path, &p.Text, &p.Page, &p.Start, &p.End, &p.Tokens)
 		if err == nil {
 			err = json.Unmarshal([]byte(path), &p.Path)
 		}
-		if err != nil {
-			return nil, meaning(err)
-		}
-		out = append(out, p)
-	}
-	return out, nil
+		return p, err
+	})
+	return list, meaning(err)
 }
 
 // allowed returns the runs of passages that a filter lets through, ascending,

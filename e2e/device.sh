@@ -8,6 +8,8 @@
 #   PARALLEL      slots, and clients at once (4)
 #   LOADS         starts and stops at the end (3)
 #   EMBED         a model for /v1/embeddings beside it
+#   BOX           0: don't try it in a box too, with the server in its sandbox; as root also behind `1bit engines`, as a
+#                 user of its own (then everybody must be able to read the model and to run the llama-server)
 #   KILL          0: don't kill the child in the middle of an answer
 #   RECORD        file to which a line with the results is added (e2e/device/record.txt)
 #   DEVICE_BIN    a built e2e/device, and ONEBIT_BIN our program, where there is no Go
@@ -30,5 +32,6 @@ args=(-bin "$bin" -device "$DEVICE" -model "$MODEL" -expect "$expect"
 [ -z "${LLAMA_SERVER:-}" ] || args+=(-llama-server "$LLAMA_SERVER")
 [ -z "${QUESTION:-}" ] || args+=(-question "$QUESTION")
 [ -z "${EMBED:-}" ] || args+=(-embed "$EMBED")
+[ "${BOX:-1}" = 0 ] || args+=(-box)
 [ "${KILL:-1}" = 0 ] || args+=(-kill)
 exec "$run" "${args[@]}"

@@ -1,8 +1,8 @@
 //go:build unix
 
 // Command device tries one device of this box with one model, from outside: it starts `1bit serve`, asks, streams, asks
-// many times at once, kills the child, starts and stops again, and looks each time whether the device's memory comes
-// back. `make e2e-device DEVICE= MODEL=` runs it.
+// many times at once, kills the child, does so in a box whose servers are confined, starts and stops again, and looks each
+// time whether the device's memory comes back. `make e2e-device DEVICE= MODEL=` runs it.
 package main
 
 import (
@@ -25,7 +25,7 @@ type options struct {
 	bin, device, model, llama, embed string
 	question, expect, record         string
 	parallel, loads                  int
-	kill                             bool
+	kill, boxes                      bool
 	startTime                        time.Duration
 }
 
@@ -42,6 +42,7 @@ func main() {
 	flag.IntVar(&o.parallel, "parallel", 0, "this many slots and as many clients at once")
 	flag.IntVar(&o.loads, "loads", 0, "starts and stops after everything else")
 	flag.BoolVar(&o.kill, "kill", false, "kill the child in the middle of an answer")
+	flag.BoolVar(&o.boxes, "box", false, "try it in a box, whose servers are confined, too; behind `1bit engines` when we are root")
 	flag.DurationVar(&o.startTime, "start-time", 5*time.Minute, "how long a start may take")
 	flag.Parse()
 	if o.device == "" || o.model == "" || flag.NArg() > 0 {
@@ -123,6 +124,9 @@ func (t *trial) run(ctx context.Context) {
 		t.ok("memory", "%d MiB in use before, %d while it serves", before, used)
 	}
 	t.check("stop", func() (string, error) { return t.stopped(s, before, measured) })
+	if t.boxes {
+		t.boxed(ctx, before, measured)
+	}
 	if t.loads > 0 {
 		t.check("loads", func() (string, error) { return t.cycle(ctx, before, measured) })
 	}

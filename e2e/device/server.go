@@ -23,13 +23,26 @@ import (
 // errEvent is an error that a stream told its client.
 var errEvent = errors.New("error event")
 
-// server is a running `1bit serve`.
+// server is a running `1bit serve`, or a box.
 type server struct {
-	cmd  *exec.Cmd
-	url  string
-	load time.Duration // exec to /health 200
-	log  *lastOutput
-	done chan struct{} // closed when the process has ended
+	cmd    *exec.Cmd
+	url    string
+	key    string        // of a box
+	client *http.Client  // nil takes the plain one
+	load   time.Duration // exec to /health 200
+	log    *lastOutput
+	done   chan struct{} // closed when the process has ended
+}
+
+// send sends a request, with the key when there is one.
+func (s *server) send(req *http.Request) (*http.Response, error) {
+	if s.key != "" {
+		req.Header.Set("Authorization", "Bearer "+s.key)
+	}
+	if s.client != nil {
+		return s.client.Do(req)
+	}
+	return http.DefaultClient.Do(req)
 }
 
 // lastOutput keeps the end of what a program printed.
@@ -121,7 +134,7 @@ func (s *server) get(ctx context.Context, path string) (status int, body []byte,
 	if err != nil {
 		return 0, nil, err
 	}
-	return do(req)
+	return s.do(req)
 }
 
 func (s *server) post(ctx context.Context, path string, v any) (status int, body []byte, err error) {
@@ -134,11 +147,11 @@ func (s *server) post(ctx context.Context, path string, v any) (status int, body
 		return 0, nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	return do(req)
+	return s.do(req)
 }
 
-func do(req *http.Request) (status int, body []byte, err error) {
-	r, err := http.DefaultClient.Do(req)
+func (s *server) do(req *http.Request) (status int, body []byte, err error) {
+	r, err := s.send(req)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -292,7 +305,7 @@ func (s *server) streamUntil(ctx context.Context, question string, tokens int, s
 		return a, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	r, err := http.DefaultClient.Do(req)
+	r, err := s.send(req)
 	if err != nil {
 		return a, err
 	}

@@ -5,7 +5,7 @@
 // The process is confined before it reads a byte of the module: no network, no other process, no file but the module's own folder,
 // and none at all before the guest's first instruction; no environment; bounds on memory, files and, while it compiles,
 // on processor time; it ends with us. engine/sandbox says how. Systems other than Linux have nothing like it: there a worker
-// only keeps crashes apart, and says so once in the log.
+// only keeps crashes apart, and says so in the log.
 //
 // The states of a worker:
 //
@@ -267,10 +267,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	return err
 }
 
-// warn says aloud what this system cannot keep workers from.
+// warn says aloud when this system cannot confine processes as it should.
 func (w *Worker) warn() {
-	if missing := sandbox.Supported().Missing(); len(missing) > 0 {
-		w.cfg.Log.Warn("processes of extensions are not fully confined on this system", "module", w.cfg.Manifest.Name, "missing", missing)
+	if have := sandbox.Supported(); len(have.Missing()) > 0 {
+		w.cfg.Log.Warn("the process of an extension is not fully confined: this system lacks what it takes", "module", w.cfg.Manifest.Name, "confined_by", have.String())
 	}
 }
 

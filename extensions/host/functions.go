@@ -70,6 +70,7 @@ func counted(f function, answers bool) api.GoModuleFunc {
 	return func(ctx context.Context, m api.Module, a []uint64) {
 		s := scopeOf(ctx)
 		s.look()
+		s.charge(m, priceVisit)
 		s.hostCalls++
 		if s.hostCalls > abi.MaxHostCalls && !s.setup {
 			if answers {
@@ -86,6 +87,7 @@ func looked(f function, _ bool) api.GoModuleFunc {
 	return func(ctx context.Context, m api.Module, a []uint64) {
 		s := scopeOf(ctx)
 		s.look()
+		s.charge(m, priceVisit)
 		f(s, m, a)
 	}
 }
@@ -94,9 +96,6 @@ func looked(f function, _ bool) api.GoModuleFunc {
 func code(a []uint64, c abi.Code) { a[0] = uint64(int64(c)) }
 
 func answer(a []uint64, n int) { a[0] = uint64(n) }
-
-// maxText bounds what a guest may send to a model or a tokenizer, in bytes.
-const maxText = 1 << 20
 
 // bounded is the context of a service that works within the guest's own time.
 func (s *scope) bounded() (context.Context, context.CancelFunc) {
@@ -134,7 +133,7 @@ func nowMS(s *scope, _ api.Module, a []uint64) {
 
 func tokens(s *scope, m api.Module, a []uint64) {
 	t, ok := text(m, a[0], a[1])
-	if !ok || len(t) > maxText {
+	if !ok {
 		code(a, abi.Invalid)
 		return
 	}
@@ -178,7 +177,7 @@ func (s *scope) ask(a []uint64, do func(context.Context) ([]byte, int, error), o
 func embed(s *scope, m api.Module, a []uint64) {
 	t, ok := text(m, a[0], a[1])
 	out, ok2 := view(m, a[2], a[3])
-	if !ok || !ok2 || len(t) > maxText {
+	if !ok || !ok2 {
 		code(a, abi.Invalid)
 		return
 	}
@@ -202,6 +201,7 @@ func embed(s *scope, m api.Module, a []uint64) {
 func decide(s *scope, m api.Module, a []uint64) {
 	in, ok := view(m, a[0], a[1])
 	out, ok2 := view(m, a[2], a[3])
+	s.charge(m, len(in))
 	var q struct {
 		Text     string            `json:"text"`
 		Criteria map[string]string `json:"criteria"`
@@ -215,7 +215,6 @@ func decide(s *scope, m api.Module, a []uint64) {
 		code(a, abi.Unavailable)
 		return
 	}
-	s.charge(m, len(in))
 	s.ask(a, func(ctx context.Context) ([]byte, int, error) {
 		var r struct {
 			Choice     string             `json:"choice"`

@@ -30,7 +30,8 @@ type scope struct {
 	monotonic       int64 // nanoseconds, moved on by sleeps
 	random          *rand.ChaCha8
 	hostCalls       int
-	logged          int
+	logged          int // bytes of lines
+	printed         int // bytes of output, logged or not
 	lines           []Line
 	partial         [3][]byte // what was written to 1 and 2 without a line feed so far
 	asked           bool
@@ -106,13 +107,20 @@ func tick(ctx context.Context, _ api.Module, stack []uint64) {
 	stack[0] = uint64(s.budget.Tick(int64(stack[0])))
 }
 
-// charge takes one unit for each byte that the host moves for the guest.
-func (s *scope) charge(m api.Module, bytes int) {
+// Prices of what the host does for a guest, in units; a byte that it moves is one. They keep a loop of calls within the time
+// that the same units of the guest's own work take.
+const (
+	priceVisit = 500 // a call of any function
+	priceItem  = 50  // one vector, one event
+)
+
+// charge takes units from the guest.
+func (s *scope) charge(m api.Module, units int) {
 	g := s.i.units
 	if g == nil { // the start function
 		g = m.ExportedGlobal(meter.Units).(api.MutableGlobal)
 	}
-	g.Set(g.Get() - uint64(bytes))
+	g.Set(g.Get() - uint64(units))
 }
 
 // view returns bytes of the guest's memory. It is valid until the guest runs again.
@@ -120,8 +128,14 @@ func view(m api.Module, at, n uint64) ([]byte, bool) {
 	return m.Memory().Read(uint32(at), uint32(n))
 }
 
+// maxText bounds the strings that a guest may hand to the host, in bytes.
+const maxText = 1 << 20
+
 // text returns a string of the guest.
 func text(m api.Module, at, n uint64) (string, bool) {
+	if uint32(n) > maxText {
+		return "", false
+	}
 	b, ok := view(m, at, n)
 	if !ok || !utf8.Valid(b) {
 		return "", false
@@ -156,9 +170,14 @@ func (s *scope) log(l abi.Level, b []byte) {
 	s.lines = append(s.lines, Line{min(max(l, abi.Debug), abi.Error), line})
 }
 
+// maxOutput is how much of what a guest prints in one call is looked at, in bytes: more than its log can hold.
+const maxOutput = 4 * abi.MaxLog
+
 // write keeps output of a standard library: whole lines, at level debug.
 func (s *scope) write(fd uint64, b []byte) {
 	p := &s.partial[fd]
+	b = b[:min(len(b), maxOutput-s.printed)]
+	s.printed += len(b)
 	for len(b) > 0 {
 		line := b
 		end := false

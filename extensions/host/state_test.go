@@ -264,6 +264,54 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestFloods: loops round functions of the host end on the policy's own budget, and what they leave is bounded.
+func TestFloods(t *testing.T) {
+	lots := Op(0x41, 0x80, 0x80, 0x80, 0x0f) // 30 MiB
+	tests := []struct {
+		name, module, f string
+		args            []byte
+		reads           int32 // vectors in memory
+	}{
+		{"log", abi.HostModule, "log", slices.Concat(I32(1), I32(0), lots), 0},
+		{"empty log", abi.HostModule, "log", slices.Concat(I32(1), I32(0), I32(0)), 0},
+		{"tokens", abi.HostModule, "tokens", slices.Concat(I32(0), lots), 0},
+		{"decide", abi.HostModule, "decide", slices.Concat(I32(0), I32(1<<20), I32(0), I32(0)), 0},
+		{"kv_set", abi.HostModule, "kv_set", slices.Concat(I32(0), I32(1), I32(0), I32(1<<20), I32(0)), 0},
+		{"prints", abi.WASIModule, "fd_write", slices.Concat(I32(1), I32(1<<16), I32(64), I32(8)), 64},
+		{"prints nothing", abi.WASIModule, "fd_write", slices.Concat(I32(2), I32(0), I32(1024), I32(8)), 0},
+		{"random", abi.WASIModule, "random_get", slices.Concat(I32(0), I32(1<<16)), 0},
+		{"sleeps", abi.WASIModule, "poll_oneoff", slices.Concat(I32(0), I32(8192), I32(64), I32(8)), 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := function(t, tt.module, tt.f)
+			params, results, _ := strings.Cut(f.Type, "->")
+			m := &Module{}
+			call := Call(m.Import(f.Module, f.Name, letters(params), letters(results)))
+			if letters(results) != "" {
+				call = append(call, 0x1a)
+			}
+			m.Memory(512, 512)
+			m.Func(abi.Marker, "", "", "")
+			m.Func(abi.Buffer, "i", "i", "", I32(bufferAt))
+			for n := range tt.reads { // each of all memory
+				m.Data(1<<16+8*n, []byte("\x00\x00\x00\x00\x00\x00\xe0\x01"))
+			}
+			m.Func(abi.Route, "ii", "l", "", Loop(tt.args, call, Op(0x0c, 0)), I64(0))
+			c := config(t, m.Bytes(), allCapabilities()...)
+			r, err := instance(t, compile(t, c), host.Setup{}).Call(t.Context(), host.Call{Function: abi.Route, Services: services()})
+			failure(t, err, host.CauseBudget)
+			bytes := 0
+			for _, l := range r.Log {
+				bytes += len(l.Text)
+			}
+			if bytes > abi.MaxLog || len(r.Log) > abi.MaxLog {
+				t.Errorf("%d lines, %d bytes of log", len(r.Log), bytes)
+			}
+		})
+	}
+}
+
 // TestNoOpinion: 0, and any answer of length 0, is an empty answer.
 func TestNoOpinion(t *testing.T) {
 	for _, body := range [][]byte{I64(0), packed(answerAt, 0), packed(pageEnd, 0)} {

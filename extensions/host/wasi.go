@@ -110,6 +110,7 @@ func poll(s *scope, m api.Module, a []uint64) {
 		a[0] = errnoInvalid
 		return
 	}
+	s.charge(m, priceItem*int(n))
 	in, ok := view(m, a[0], 48*n)
 	out, ok2 := view(m, a[1], 32*n)
 	if !ok || !ok2 || !put32(m, a[3], uint32(n)) {
@@ -188,6 +189,7 @@ func fdWrite(s *scope, m api.Module, a []uint64) {
 		a[0] = errnoInvalid
 		return
 	}
+	s.charge(m, priceItem*int(n))
 	list, ok := view(m, a[1], 8*uint64(n))
 	var parts [][]byte
 	total := uint64(0)

@@ -206,22 +206,18 @@ func (s *spec) prepare(beside []byte) (report, error) {
 	if h := sha256.Sum256(b); hex.EncodeToString(h[:]) != s.SHA256 {
 		return report{}, fmt.Errorf("the module on disk: %w", ErrHash)
 	}
-	manifest, err := manifestOf(b, beside)
+	text, manifest, err := manifestOf(b, beside)
 	if err != nil {
 		return report{}, err
 	}
-	r := report{SHA256: s.SHA256, Bytes: len(b), Manifest: manifest, Limits: s.limits(manifest), Granted: []abi.Capability{}}
-	for _, asked := range manifest.Capabilities {
-		if slices.Contains(s.Granted, asked) {
-			r.Granted = append(r.Granted, asked)
-		}
-	}
-	structure := host.Structure(r.Limits)
+	r := report{SHA256: s.SHA256, Bytes: len(b), Manifest: text}
+	limits, allowed := lowered(s.Limits, manifest), granted(manifest, s.Granted)
+	structure := host.Structure(limits)
 	m, err := module.Parse(b, structure)
 	if err != nil {
 		return report{}, err
 	}
-	if err := m.Guest(func(c abi.Capability) bool { return slices.Contains(r.Granted, c) }); err != nil {
+	if err := m.Guest(func(c abi.Capability) bool { return slices.Contains(allowed, c) }); err != nil {
 		return report{}, err
 	}
 	metered, err := meter.Rewrite(b, structure)
@@ -230,43 +226,31 @@ func (s *spec) prepare(beside []byte) (report, error) {
 	}
 	r.Metered = len(metered)
 	r.describe(m)
-	return r, s.compile(r, metered)
+	return r, s.compile(host.Config{Metered: metered, Manifest: manifest, Limits: limits, Granted: allowed})
 }
 
 // manifestOf finds and reads a module's manifest.
-func manifestOf(b, beside []byte) (abi.Manifest, error) {
-	if beside == nil {
+func manifestOf(b, text []byte) ([]byte, abi.Manifest, error) {
+	if text == nil {
 		own, ok := payload.ManifestOf(b)
 		if !ok {
 			// a damaged module is told so, not that it lacks something
 			if _, err := module.Parse(b, module.Default()); err != nil {
-				return abi.Manifest{}, err
+				return nil, abi.Manifest{}, err
 			}
-			return abi.Manifest{}, refuse("manifest", "there is none", "upload one beside the module, or put it into the custom section "+abi.ManifestSection)
+			return nil, abi.Manifest{}, refuse("manifest", "there is none", "upload one beside the module, or put it into the custom section "+abi.ManifestSection)
 		}
-		beside = own
+		text = own
 	}
-	m, err := payload.ReadManifest(beside)
+	m, err := payload.ReadManifest(text)
 	if e, ok := errors.AsType[*payload.Error](err); ok {
 		reason := e.Reason
 		if e.Path != "" {
 			reason = e.Path + ": " + reason
 		}
-		return m, refuse("manifest", reason, cmp.Or(e.Remedy, "write it as ABI.md says"))
+		return nil, m, refuse("manifest", reason, cmp.Or(e.Remedy, "write it as ABI.md says"))
 	}
-	return m, err
-}
-
-// limits are those of a manifest's kind, lowered to what it asks for.
-func (s *spec) limits(m abi.Manifest) abi.Limits {
-	l := s.Limits[m.Kind]
-	if m.Pages > 0 {
-		l.Memory = min(l.Memory, m.Pages)
-	}
-	if m.Units > 0 {
-		l.Units = min(l.Units, m.Units)
-	}
-	return l
+	return text, m, err
 }
 
 // describe lists what of the contract a module has.
@@ -287,12 +271,10 @@ func (r *report) describe(m *module.Module) {
 }
 
 // compile leaves the rewritten module and its code in the folder.
-func (s *spec) compile(r report, metered []byte) error {
+func (s *spec) compile(c host.Config) error {
 	ctx := context.Background()
-	m, err := host.Compile(ctx, host.Config{
-		Metered: metered, Manifest: r.Manifest, Limits: r.Limits, Granted: r.Granted,
-		Cache: filepath.Join(compiledPath(s.Dir, s.SHA256), codeDir),
-	})
+	c.Cache = filepath.Join(compiledPath(s.Dir, s.SHA256), codeDir)
+	m, err := host.Compile(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -304,7 +286,7 @@ func (s *spec) compile(r report, metered []byte) error {
 	if err != nil {
 		return fmt.Errorf("keeping the rewritten module: %w", err)
 	}
-	_, err = f.Write(metered)
+	_, err = f.Write(c.Metered)
 	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("keeping the rewritten module: %w", err)
 	}

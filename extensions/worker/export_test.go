@@ -77,7 +77,7 @@ func ReadSaid(b []byte) (Report, error) {
 	if f, err := readFailure(b); err == nil {
 		return Report{}, f.error()
 	}
-	return readReport(b, "")
+	return PrepareConfig{}.withDefaults().readReport(b)
 }
 
 // Detecting says that the race detector is built in.

@@ -1,9 +1,12 @@
 package worker_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -244,6 +247,76 @@ func TestSuspended(t *testing.T) {
 	if err := w.Ready(t.Context()); !errors.Is(err, worker.ErrUnavailable) {
 		t.Errorf("ready: %v", err)
 	}
+}
+
+// TestTakenOver: a process that a guest has taken over can fail its calls and nothing else: each ends soon.
+func TestTakenOver(t *testing.T) {
+	for _, how := range []string{"answers-another", "answers-nonsense", "asks-for-ever", "hangs", "promises-much", "closes"} {
+		t.Run(how, func(t *testing.T) {
+			cfg := prepared(t, t.TempDir(), echo())
+			cfg.Program, cfg.Log, cfg.Limits.Deadline = rogueProgram(t, how), slog.New(slog.DiscardHandler), 20*time.Millisecond
+			w, err := worker.New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Hurry()
+			ctx, cancel := context.WithCancel(t.Context())
+			var group sync.WaitGroup
+			group.Go(func() { w.Run(ctx) })
+			defer func() {
+				cancel()
+				group.Wait()
+			}()
+			c := route(strings.Repeat("x", abi.MaxRequest))
+			c.Services.Tokens = func(context.Context, string) (int, error) { return 1, nil }
+			for range 3 {
+				r, err := w.Call(t.Context(), c)
+				if failed, ok := errors.AsType[*host.CallError](err); r.Answer != nil || !errors.Is(err, worker.ErrUnavailable) && (!ok || failed.Cause != worker.CauseDied && failed.Cause != host.CauseTimeout) {
+					t.Errorf("%d bytes, %v", len(r.Answer), err)
+				}
+			}
+		})
+	}
+}
+
+// takenOver is a process that came up as it should and then does as it likes.
+func takenOver(how string) {
+	os.Stdout.Write(worker.Frame(5, 0, nil))
+	head := make([]byte, 13)
+	if how == "hangs" {
+		time.Sleep(time.Hour)
+	}
+	for skip := 0; ; { // past the frames of the specification, to a call
+		if _, err := io.ReadFull(os.Stdin, head); err != nil {
+			return
+		}
+		skip = int(binary.LittleEndian.Uint32(head))
+		if _, err := io.CopyN(io.Discard, os.Stdin, int64(skip)); err != nil {
+			return
+		}
+		if head[4] == 3 {
+			break
+		}
+	}
+	id := binary.LittleEndian.Uint64(head[5:])
+	switch how {
+	case "answers-another":
+		os.Stdout.Write(worker.ResultFrame(id+1, host.Result{Answer: []byte("{}")}, nil))
+	case "answers-nonsense":
+		os.Stdout.Write(worker.Frame(9, id, bytes.Repeat([]byte{7}, 100)))
+	case "asks-for-ever":
+		for {
+			if _, err := os.Stdout.Write(worker.AskFrame(id, "x")); err != nil {
+				return
+			}
+		}
+	case "promises-much":
+		os.Stdout.Write([]byte{0xff, 0xff, 0xff, 0x7f, 9})
+	case "closes":
+		os.Stdin.Close()
+		os.Stdout.Close()
+	}
+	time.Sleep(time.Hour)
 }
 
 // TestNothingIsLeft: descriptors, goroutines and processes are as before after lives and deaths of all kinds.

@@ -12,6 +12,7 @@ import (
 	"onebit/engine/sandbox"
 	"onebit/extensions/abi"
 	"onebit/extensions/module"
+	"onebit/extensions/payload"
 )
 
 // The limits of a child that prepares a module.
@@ -156,7 +157,7 @@ func (cfg PrepareConfig) converse(ctx context.Context, p *process, until time.Ti
 		}
 		return Report{}, &told{why.error()}
 	}
-	return readReport(f.payload, cfg.SHA256)
+	return cfg.readReport(f.payload)
 }
 
 // told is an error that the child itself reported.
@@ -187,28 +188,61 @@ func (cfg PrepareConfig) judge(ctx context.Context, p *process, err error) error
 	return fmt.Errorf("the child ended: %w", err)
 }
 
-// report is a Report on its way.
+// report is what a child says of a module.
 type report struct {
-	SHA256   string           `json:"sha256"`
-	Bytes    int              `json:"bytes"`
-	Metered  int              `json:"metered"`
-	Imports  []Import         `json:"imports"`
-	Exports  []string         `json:"exports"`
-	Manifest abi.Manifest     `json:"manifest"`
-	Granted  []abi.Capability `json:"granted"`
-	Limits   abi.Limits       `json:"limits"`
+	SHA256   string          `json:"sha256"`
+	Bytes    int             `json:"bytes"`
+	Metered  int             `json:"metered"`
+	Imports  []Import        `json:"imports"`
+	Exports  []string        `json:"exports"`
+	Manifest json.RawMessage `json:"manifest"` // as it was found
 }
 
-// readReport reads what a child says. One that was taken over may say anything; it can lie about its module alone.
-func readReport(b []byte, hash string) (Report, error) {
+// readReport reads what a child says. One that was taken over may say anything; what follows from the manifest is
+// reckoned here, so it can lie about its module alone.
+func (cfg PrepareConfig) readReport(b []byte) (Report, error) {
 	var r report
 	if err := json.Unmarshal(b, &r); err != nil {
 		return Report{}, fmt.Errorf("%w: a report: %w", errFrame, err)
 	}
-	if r.SHA256 != hash {
+	if r.SHA256 != cfg.SHA256 {
 		return Report{}, fmt.Errorf("%w: a report of another module", errFrame)
 	}
-	return Report{SHA256: r.SHA256, Bytes: r.Bytes, Metered: r.Metered, Imports: r.Imports, Exports: r.Exports, Manifest: r.Manifest, Granted: r.Granted, Limits: r.Limits}, nil
+	text := []byte(r.Manifest)
+	if cfg.Manifest != nil {
+		text = cfg.Manifest
+	}
+	manifest, err := payload.ReadManifest(text)
+	if err != nil {
+		return Report{}, fmt.Errorf("%w: a report: %w", errFrame, err)
+	}
+	return Report{
+		SHA256: r.SHA256, Bytes: r.Bytes, Metered: r.Metered, Imports: r.Imports, Exports: r.Exports,
+		Manifest: manifest, Granted: granted(manifest, cfg.Allowed), Limits: lowered(cfg.Limits, manifest),
+	}, nil
+}
+
+// granted is what a manifest asks for and the operator allows.
+func granted(m abi.Manifest, allowed []abi.Capability) []abi.Capability {
+	all := []abi.Capability{}
+	for _, asked := range m.Capabilities {
+		if slices.Contains(allowed, asked) {
+			all = append(all, asked)
+		}
+	}
+	return all
+}
+
+// lowered are the limits of a manifest's kind, lowered to what it asks for.
+func lowered(limits map[abi.Kind]abi.Limits, m abi.Manifest) abi.Limits {
+	l := limits[m.Kind]
+	if m.Pages > 0 {
+		l.Memory = min(l.Memory, m.Pages)
+	}
+	if m.Units > 0 {
+		l.Units = min(l.Units, m.Units)
+	}
+	return l
 }
 
 // seal confines a child of ours. A system that has nothing for it is no error: Run says so aloud.

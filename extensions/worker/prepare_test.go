@@ -58,6 +58,8 @@ func misbehave(how string) {
 		for {
 			fmt.Fprintln(os.Stderr, strings.Repeat("flood", 1000))
 		}
+	case "answers-another", "answers-nonsense", "asks-for-ever", "hangs", "promises-much", "closes":
+		takenOver(how)
 	case "parent":
 		parent(os.Args[3], os.Args[4])
 	case "lies":

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"strings"
+	"unicode/utf8"
 
 	"onebit/extensions/abi"
 	"onebit/extensions/host"
@@ -39,9 +41,9 @@ const (
 	maxText      = 1 << 20
 	// maxFromBox bounds a payload that a child reads: its assets, or a prompt.
 	maxFromBox = 256 << 20
-	maxPrompt  = 32 << 20 // bytes of one part of a prompt that a guest can see
-	maxLines   = 256      // lines of log in one result
-	maxDetail  = 4 << 10  // bytes of an error's text
+	maxPrompt  = 8 << 20 // bytes of one part of a prompt that a guest can see
+	maxLines   = 256     // lines of log in one result
+	maxDetail  = 4 << 10 // bytes of an error's text
 	maxMetrics = abi.MaxHostCalls
 	maxVector  = 64 << 10 // numbers of an embedding
 	maxScores  = 256
@@ -117,6 +119,9 @@ func (f *fields) bytes(most int) []byte {
 }
 
 func (f *fields) text(most int) string { return string(f.bytes(most)) }
+
+// words reads a text that people will see.
+func (f *fields) words(most int) string { return strings.ToValidUTF8(f.text(most), "?") }
 
 // count reads how many items follow, each of at least size bytes.
 func (f *fields) count(most, size int) int {
@@ -226,13 +231,13 @@ func readOutcome(b []byte) (o outcome, err error) {
 	f := fields{b: b}
 	switch n := f.u8(); {
 	case n == causeRefused:
-		if o.refused = f.text(maxDetail); o.refused == "" {
+		if o.refused = f.words(maxDetail); o.refused == "" {
 			f.bad = true
 		}
 	case int(n) >= len(causes):
 		f.bad = true
 	case n > 0:
-		o.failed = &host.CallError{Cause: causes[n], Detail: f.text(maxDetail), Trace: f.text(maxDetail)}
+		o.failed = &host.CallError{Cause: causes[n], Detail: f.words(maxDetail), Trace: f.words(maxDetail)}
 	}
 	o.result.Units, o.result.Pages = int64(f.u64()), f.u32()
 	o.result.HostCalls = int(min(f.u32(), math.MaxInt32))
@@ -244,14 +249,14 @@ func readOutcome(b []byte) (o outcome, err error) {
 	}
 	total := 0
 	for range f.count(maxLines, 5) {
-		l := host.Line{Level: abi.Level(f.u8()), Text: f.text(abi.MaxLog)}
+		l := host.Line{Level: abi.Level(f.u8()), Text: f.words(abi.MaxLog)}
 		if total += len(l.Text); l.Level > abi.Error || total > 3*abi.MaxLog {
 			f.bad = true
 		}
 		o.result.Log = append(o.result.Log, l)
 	}
 	for range f.count(maxMetrics, 12) {
-		o.metrics = append(o.metrics, measure{f.text(maxDetail), f.float()})
+		o.metrics = append(o.metrics, measure{f.words(maxDetail), f.float()})
 	}
 	if err := f.end(); err != nil {
 		return outcome{}, err
@@ -259,5 +264,13 @@ func readOutcome(b []byte) (o outcome, err error) {
 	return o, nil
 }
 
-// cut shortens a text.
-func cut(s string, most int) string { return s[:min(len(s), most)] }
+// cut shortens a text at the border of a character.
+func cut(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most]
+}

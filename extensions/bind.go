@@ -93,7 +93,7 @@ func (m *Manager) chosen(who Who, b Binding, mod Module, p Placement) (Choice, e
 // ready brings a choice up and tries it, unless it runs already. The lock changing is held.
 func (m *Manager) ready(ctx context.Context, mod Module, c Choice) (map[string]*generation, error) {
 	key := keyOf(c)
-	if m.running[key] != nil {
+	if g := m.running[key]; g != nil && !g.worker.Gone() {
 		return nil, nil
 	}
 	g, err := m.bring(ctx, mod, c)

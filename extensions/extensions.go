@@ -90,6 +90,8 @@ type Job struct {
 type Worker interface {
 	// Call fails with a *host.CallError, or with ErrFull.
 	Call(ctx context.Context, c host.Call) (host.Result, error)
+	// Gone tells whether it will answer no call any more, though nobody closed it.
+	Gone() bool
 	// Close ends it. No call is running.
 	Close() error
 }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -310,5 +311,29 @@ func TestGone(t *testing.T) {
 	group.Wait()
 	if u := f.seat("policy", "active").Usage; u.Calls != 1 || u.ErrorRate != 0 {
 		t.Errorf("%+v", u)
+	}
+}
+
+// TestProcessesEnd: a module whose processes ended for good fails open, and comes up anew when it is activated again.
+func TestProcessesEnd(t *testing.T) {
+	f := open(t)
+	var gone atomic.Bool
+	hash := f.add("m", func(r abi.Request, c host.Call) (string, error) {
+		if real(r) && gone.Load() {
+			return "", errors.New("this module has no process at the moment")
+		}
+		return to("large")(r, c)
+	})
+	f.activate("policy", hash)
+	gone.Store(true)
+	f.runner.latest.gone.Store(true)
+	if o := f.ask("a"); o.Candidate != "small" || !strings.HasSuffix(o.Why, "error=worker") {
+		t.Errorf("%+v", o)
+	}
+	before := f.runner.latest
+	gone.Store(false)
+	f.activate("policy", hash)
+	if o := f.ask("b"); o.Candidate != "large" || f.runner.latest == before {
+		t.Errorf("%+v", o)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 )
 
@@ -83,21 +84,21 @@ func (s *staged) drop() {
 
 // keep gives a staged file its name. It is on the disk when the call returns.
 func (f files) keep(what string, s *staged) error {
-	if err := s.file.Sync(); err != nil {
+	if err := errors.Join(s.file.Sync(), s.file.Close()); err != nil { // some systems rename no open file
 		return err
 	}
 	if err := os.Rename(s.file.Name(), f.path(what, s.hash)); err != nil {
 		return err
+	}
+	if runtime.GOOS == "windows" {
+		return nil // a directory cannot be synced there
 	}
 	d, err := os.Open(filepath.Join(f.dir, what))
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		return err
-	}
-	return nil
+	return d.Sync()
 }
 
 // read returns a file's bytes, checked against its name.

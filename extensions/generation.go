@@ -276,7 +276,7 @@ func (m *Manager) rebuild(ctx context.Context, made map[string]*generation) {
 func (m *Manager) need(ctx context.Context, c Choice, made, used map[string]*generation) (*generation, error) {
 	key := keyOf(c)
 	for _, have := range []map[string]*generation{used, m.running, made} {
-		if g := have[key]; g != nil {
+		if g := have[key]; g != nil && !g.worker.Gone() {
 			used[key] = g
 			return g, nil
 		}

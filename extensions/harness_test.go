@@ -130,6 +130,7 @@ type runner struct {
 	mu      sync.Mutex
 	guests  map[string]guest // by SHA-256
 	refuse  map[string]error // what Prepare says
+	latest  *worker          // that was started
 	running atomic.Int64
 	late    atomic.Int64 // calls of a worker that was closed
 	lines   []host.Line  // of each call's log
@@ -148,7 +149,9 @@ func (r *runner) Start(_ context.Context, j extensions.Job) (extensions.Worker, 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.running.Add(1)
-	return &worker{r: r, g: r.guests[j.SHA256], config: string(j.Setup.Config)}, nil
+	w := &worker{r: r, g: r.guests[j.SHA256], config: string(j.Setup.Config)}
+	r.latest = w
+	return w, nil
 }
 
 type worker struct {
@@ -156,6 +159,7 @@ type worker struct {
 	g      guest
 	config string
 	closed atomic.Bool
+	gone   atomic.Bool
 }
 
 func (w *worker) Call(_ context.Context, c host.Call) (host.Result, error) {
@@ -177,6 +181,8 @@ func (w *worker) Call(_ context.Context, c host.Call) (host.Result, error) {
 	answer, err := w.g(r, c)
 	return host.Result{Answer: []byte(answer), Units: 1000 + w.r.units.Load(), Pages: 3, Log: w.r.lines}, err
 }
+
+func (w *worker) Gone() bool { return w.gone.Load() }
 
 func (w *worker) Close() error {
 	if w.closed.Swap(true) {

@@ -34,14 +34,11 @@ func (p Processes) Prepare(ctx context.Context, j Job) error {
 // version of the program, is prepared again.
 func (p Processes) Start(ctx context.Context, j Job) (Worker, error) {
 	w, err := p.start(ctx, j)
-	if err == nil {
-		return w, nil
+	if !errors.Is(err, worker.ErrUnprepared) {
+		return w, err
 	}
-	if _, setup := errors.AsType[*host.SetupError](err); setup || ctx.Err() != nil {
+	if err := p.Prepare(ctx, j); err != nil {
 		return nil, err
-	}
-	if perr := p.Prepare(ctx, j); perr != nil {
-		return nil, perr
 	}
 	return p.start(ctx, j)
 }
@@ -99,6 +96,9 @@ func (p *process) Call(ctx context.Context, c host.Call) (host.Result, error) {
 	}
 	return r, err
 }
+
+// Gone tells whether processes ended so often that there is no other.
+func (p *process) Gone() bool { return p.worker.State() == worker.Suspended }
 
 // Close ends the process, and waits for its end.
 func (p *process) Close() error {

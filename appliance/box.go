@@ -94,6 +94,7 @@ type box struct {
 	problems  problems
 
 	extensions *extensions.Manager
+	shelves    *shelves
 
 	metrics   *telemetry.Metrics
 	alerts    *telemetry.Alerts
@@ -133,7 +134,7 @@ func (p program) runBox(ctx context.Context, o boxOptions) error {
 	if err := b.build(ctx, p, assembly); err != nil {
 		return err
 	}
-	err = b.run(ctx)
+	err = errors.Join(b.run(ctx), b.shelves.keeper.Close())
 	if r := b.restoring.Load(); r != nil && err == nil {
 		return r.finish(ctx, b)
 	}
@@ -162,6 +163,14 @@ func (b *box) build(ctx context.Context, p program, a *boxAssembly) (err error) 
 	if b.extensions, err = b.newExtensions(b.modules()); err != nil {
 		return err
 	}
+	if b.shelves, err = b.openShelves(ctx); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.shelves.keeper.Close())
+		}
+	}()
 	if b.admin, err = admin.New(admin.Config{Store: b.store, Auth: b.auth, Box: control{b}, Log: b.log, Extensions: b.extensions}); err != nil {
 		return err
 	}
@@ -204,6 +213,7 @@ func (b *box) run(ctx context.Context) error {
 	}
 	keep(&last, behind, b.extensions.Run)
 	keep(&last, behind, b.pool.Run)
+	keep(&group, serving, b.shelves.run)
 	keep(&last, behind, b.auth.Run) // what is revoked ends also while the box waits for its last answers
 	keep(&group, serving, func(ctx context.Context) error { return b.serveSocket(ctx, socket) })
 	keep(&group, serving, b.watch)

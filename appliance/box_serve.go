@@ -19,6 +19,7 @@ import (
 	"onebit/appliance/admin"
 	"onebit/appliance/auth"
 	"onebit/appliance/gateway"
+	"onebit/appliance/shelf"
 )
 
 // serve answers one request of the network: the door, the control plane, or the data plane.
@@ -31,6 +32,8 @@ func (b *box) serve(w http.ResponseWriter, r *http.Request) {
 		b.noted(b.auth.Handler(), w, r)
 	case strings.HasPrefix(path, admin.Prefix+"/"):
 		b.noted(b.admin, w, r)
+	case shelf.Answers(path):
+		b.noted(b.shelves.api, w, r)
 	default:
 		b.api.Load().ServeHTTP(w, r)
 	}

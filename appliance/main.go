@@ -83,6 +83,8 @@ func (p program) run(ctx context.Context, args []string) int {
 		return p.sandboxExec(rest)
 	case worker.Command:
 		return worker.Child(rest, os.Stdin, os.Stdout)
+	case readerCommand:
+		return p.readDocument(ctx, rest)
 	case "appliance":
 		return p.appliance(ctx, rest)
 	case "backup":

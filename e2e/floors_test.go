@@ -67,7 +67,7 @@ var floors = map[string]int{
 	"appliance/bench":            1,
 	"appliance/gateway":          2,
 	"appliance/auth":             1,
-	"appliance/library":          2,
+	"appliance/shelf":            2,
 	"appliance/admin":            2,
 	"appliance":                  3,
 

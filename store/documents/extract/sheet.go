@@ -28,7 +28,8 @@ func readSheets(ctx context.Context, b *builder, content []byte) error {
 		}
 	}
 	f, err := excelize.OpenReader(bytes.NewReader(content), excelize.Options{
-		UnzipSizeLimit: b.budget.Expanded, UnzipXMLSizeLimit: min(16<<20, b.budget.Expanded),
+		// the same, so that nothing is written to a temporary file
+		UnzipSizeLimit: b.budget.Expanded, UnzipXMLSizeLimit: b.budget.Expanded,
 	})
 	if err != nil {
 		if errors.Is(err, excelize.ErrWorkbookPassword) || errors.Is(err, excelize.ErrWorkbookFileFormat) {

@@ -1,4 +1,4 @@
-package library
+package shelf
 
 import (
 	"encoding/json"
@@ -64,7 +64,7 @@ func (q attachRequest) attachment(store string) (documents.Attachment, error) {
 
 // attach adds a file, or, as clients that try again expect, returns the one that
 // is there.
-func (l *Library) attach(c *call) (any, error) {
+func (l *Shelf) attach(c *call) (any, error) {
 	var q attachRequest
 	if err := c.read(&q); err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (l *Library) attach(c *call) (any, error) {
 
 // again attaches a file once more that is attached: one that failed is tried
 // again, one that is there stays.
-func (l *Library) again(c *call, a documents.Attachment) (documents.Attachment, error) {
+func (l *Shelf) again(c *call, a documents.Attachment) (documents.Attachment, error) {
 	old, err := l.Keeper.Attachment(c.ctx, c.visit.Reader, a.Collection, a.File)
 	if err != nil || old.Status != documents.Failed && old.Status != documents.Cancelled {
 		return old, err
@@ -97,9 +97,9 @@ func (l *Library) again(c *call, a documents.Attachment) (documents.Attachment, 
 	return l.Keeper.Attach(c.ctx, c.visit.Reader, a)
 }
 
-func (l *Library) listAttached(c *call) (any, error) { return l.attachments(c, "") }
+func (l *Shelf) listAttached(c *call) (any, error) { return l.attachments(c, "") }
 
-func (l *Library) attachments(c *call, batch string) (any, error) {
+func (l *Shelf) attachments(c *call, batch string) (any, error) {
 	p, err := c.page()
 	if err != nil {
 		return nil, err
@@ -121,12 +121,12 @@ func (l *Library) attachments(c *call, batch string) (any, error) {
 	return listOf(out, more, func(a attachedObject) string { return a.ID }), nil
 }
 
-func (l *Library) getAttached(c *call) (any, error) {
+func (l *Shelf) getAttached(c *call) (any, error) {
 	a, err := l.Keeper.Attachment(c.ctx, c.visit.Reader, c.r.PathValue("store"), c.r.PathValue("file"))
 	return attachedOf(a), err
 }
 
-func (l *Library) updateAttached(c *call) (any, error) {
+func (l *Shelf) updateAttached(c *call) (any, error) {
 	var q struct {
 		Attributes map[string]any `json:"attributes"`
 	}
@@ -137,13 +137,13 @@ func (l *Library) updateAttached(c *call) (any, error) {
 	return attachedOf(a), err
 }
 
-func (l *Library) detach(c *call) (any, error) {
+func (l *Shelf) detach(c *call) (any, error) {
 	id := c.r.PathValue("file")
 	return deleted{id, "vector_store.file.deleted", true}, l.Keeper.Detach(c.ctx, c.visit.Reader, c.r.PathValue("store"), id)
 }
 
 // attachedContent is the text of a file as it was read, in its chunks.
-func (l *Library) attachedContent(c *call) (any, error) {
+func (l *Shelf) attachedContent(c *call) (any, error) {
 	a, err := l.Keeper.Attachment(c.ctx, c.visit.Reader, c.r.PathValue("store"), c.r.PathValue("file"))
 	if err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ type batchObject struct {
 	FileCounts counts `json:"file_counts"`
 }
 
-func (l *Library) batchOf(c *call, id string) (batchObject, error) {
+func (l *Shelf) batchOf(c *call, id string) (batchObject, error) {
 	collection := c.r.PathValue("store")
 	n, err := l.Keeper.Counts(c.ctx, c.visit.Reader, collection, id)
 	if err != nil {
@@ -193,7 +193,7 @@ func (l *Library) batchOf(c *call, id string) (batchObject, error) {
 }
 
 // attachBatch adds several files, all or none of them.
-func (l *Library) attachBatch(c *call) (any, error) {
+func (l *Shelf) attachBatch(c *call) (any, error) {
 	var q struct {
 		FileIDs    []string          `json:"file_ids"`
 		Files      []json.RawMessage `json:"files"`
@@ -245,9 +245,9 @@ func (l *Library) attachBatch(c *call) (any, error) {
 	return l.batchOf(c, id)
 }
 
-func (l *Library) getBatch(c *call) (any, error) { return l.batchOf(c, c.r.PathValue("batch")) }
+func (l *Shelf) getBatch(c *call) (any, error) { return l.batchOf(c, c.r.PathValue("batch")) }
 
-func (l *Library) cancelBatch(c *call) (any, error) {
+func (l *Shelf) cancelBatch(c *call) (any, error) {
 	id := c.r.PathValue("batch")
 	if _, err := l.batchOf(c, id); err != nil {
 		return nil, err
@@ -258,7 +258,7 @@ func (l *Library) cancelBatch(c *call) (any, error) {
 	return l.batchOf(c, id)
 }
 
-func (l *Library) listBatch(c *call) (any, error) {
+func (l *Shelf) listBatch(c *call) (any, error) {
 	id := c.r.PathValue("batch")
 	if _, err := l.batchOf(c, id); err != nil {
 		return nil, err

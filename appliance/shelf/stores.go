@@ -1,4 +1,4 @@
-package library
+package shelf
 
 import (
 	"encoding/json"
@@ -47,7 +47,7 @@ type storeObject struct {
 
 const day = 24 * time.Hour
 
-func (l *Library) storeOf(c *call, s documents.Collection) (storeObject, error) {
+func (l *Shelf) storeOf(c *call, s documents.Collection) (storeObject, error) {
 	n, err := l.Keeper.Counts(c.ctx, c.visit.Reader, s.ID, "")
 	if err != nil {
 		return storeObject{}, err
@@ -137,7 +137,7 @@ func (q storeRequest) apply(c *documents.Collection) error {
 	return nil
 }
 
-func (l *Library) create(c *call) (any, error) {
+func (l *Shelf) create(c *call) (any, error) {
 	var q storeRequest
 	if err := c.read(&q); err != nil {
 		return nil, err
@@ -173,7 +173,7 @@ func (l *Library) create(c *call) (any, error) {
 	return l.storeOf(c, s)
 }
 
-func (l *Library) list(c *call) (any, error) {
+func (l *Shelf) list(c *call) (any, error) {
 	p, err := c.page()
 	if err != nil {
 		return nil, err
@@ -196,7 +196,7 @@ func (l *Library) list(c *call) (any, error) {
 	return listOf(out, more, func(s storeObject) string { return s.ID }), nil
 }
 
-func (l *Library) get(c *call) (any, error) {
+func (l *Shelf) get(c *call) (any, error) {
 	s, err := l.Keeper.Collection(c.ctx, c.visit.Reader, c.r.PathValue("store"))
 	if err != nil {
 		return nil, err
@@ -204,7 +204,7 @@ func (l *Library) get(c *call) (any, error) {
 	return l.storeOf(c, s)
 }
 
-func (l *Library) update(c *call) (any, error) {
+func (l *Shelf) update(c *call) (any, error) {
 	var q storeRequest
 	if err := c.read(&q); err != nil {
 		return nil, err
@@ -222,7 +222,7 @@ func (l *Library) update(c *call) (any, error) {
 	return l.storeOf(c, s)
 }
 
-func (l *Library) remove(c *call) (any, error) {
+func (l *Shelf) remove(c *call) (any, error) {
 	id := c.r.PathValue("store")
 	return deleted{id, "vector_store.deleted", true}, l.Keeper.DeleteCollection(c.ctx, c.visit.Reader, id)
 }
@@ -274,7 +274,7 @@ func (q searchRequest) query() (string, []string, error) {
 	return "", nil, invalid("query", "query is a text, or a list of texts")
 }
 
-func (l *Library) search(c *call) (any, error) {
+func (l *Shelf) search(c *call) (any, error) {
 	var q searchRequest
 	if err := c.read(&q); err != nil {
 		return nil, err

@@ -1,11 +1,11 @@
-// Package library is the API of the document store: /v1/files and
+// Package shelf is the API of the document store: /v1/files and
 // /v1/vector_stores as OpenAI has them, so that code which speaks to those finds
 // the same here. A vector store is a collection.
 //
 // Ids of other people's files and collections do not exist for the caller: 404.
 // A key may be limited to some collections; the others do not exist for it
 // either.
-package library
+package shelf
 
 import (
 	"cmp"
@@ -45,7 +45,7 @@ func (v Visit) sees(collection string) bool {
 	return len(v.Collections) == 0 || slices.Contains(v.Collections, collection)
 }
 
-// Config is what a Library works with.
+// Config is what a Shelf works with.
 type Config struct {
 	Keeper   documents.Keeper
 	Searcher *search.Searcher
@@ -58,18 +58,18 @@ type Config struct {
 	Log   *slog.Logger
 }
 
-// Library answers the routes.
-type Library struct {
+// Shelf answers the routes.
+type Shelf struct {
 	Config
 	mux *http.ServeMux
 }
 
-// New returns a Library.
-func New(c Config) (*Library, error) {
+// New returns a Shelf.
+func New(c Config) (*Shelf, error) {
 	if c.Keeper == nil || c.Searcher == nil || c.Wake == nil || c.Enter == nil || c.Log == nil {
-		return nil, errors.New("a library needs a keeper, a searcher, a queue, a door and a log")
+		return nil, errors.New("a shelf needs a keeper, a searcher, a queue, a door and a log")
 	}
-	l := &Library{Config: c, mux: http.NewServeMux()}
+	l := &Shelf{Config: c, mux: http.NewServeMux()}
 	for _, r := range l.routes() {
 		for _, prefix := range []string{"/v1", ""} {
 			l.mux.HandleFunc(r.method+" "+prefix+r.path, l.handle(r))
@@ -84,7 +84,7 @@ type route struct {
 	f            func(*call) (any, error)
 }
 
-func (l *Library) routes() []route {
+func (l *Shelf) routes() []route {
 	return []route{
 		{"POST", "/files", l.upload},
 		{"GET", "/files", l.listFiles},
@@ -111,7 +111,7 @@ func (l *Library) routes() []route {
 }
 
 // Routes lists what ServeHTTP answers, each as METHOD PATH.
-func (l *Library) Routes() []string {
+func (l *Shelf) Routes() []string {
 	var out []string
 	for _, r := range l.routes() {
 		out = append(out, r.method+" /v1"+r.path)
@@ -119,7 +119,7 @@ func (l *Library) Routes() []string {
 	return out
 }
 
-// Answers reports whether a path is the library's.
+// Answers reports whether a path is the shelf's.
 func Answers(path string) bool {
 	path = strings.TrimPrefix(path, "/v1")
 	for _, p := range []string{"/files", "/vector_stores"} {
@@ -131,7 +131,7 @@ func Answers(path string) bool {
 }
 
 // ServeHTTP answers a request.
-func (l *Library) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (l *Shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if _, pattern := l.mux.Handler(r); pattern != "" {
 		l.mux.ServeHTTP(w, r)
 		return
@@ -146,7 +146,7 @@ func (l *Library) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // methods lists those that a path answers.
-func (l *Library) methods(r *http.Request) []string {
+func (l *Shelf) methods(r *http.Request) []string {
 	var out []string
 	for _, m := range []string{"GET", "POST", "DELETE"} {
 		q := r.Clone(r.Context())
@@ -169,7 +169,7 @@ type call struct {
 // written says that a call has answered by itself.
 type written struct{}
 
-func (l *Library) handle(rt route) http.HandlerFunc {
+func (l *Shelf) handle(rt route) http.HandlerFunc {
 	endpoint := "/v1/files"
 	if strings.HasPrefix(rt.path, "/vector_stores") {
 		endpoint = "/v1/vector_stores"
@@ -200,7 +200,7 @@ func (l *Library) handle(rt route) http.HandlerFunc {
 	}
 }
 
-func (l *Library) run(c *call, rt route) (any, error) {
+func (l *Shelf) run(c *call, rt route) (any, error) {
 	if id := c.r.PathValue("store"); id != "" && !c.visit.sees(id) {
 		return nil, documents.ErrNotFound
 	}
@@ -214,7 +214,7 @@ func (l *Library) run(c *call, rt route) (any, error) {
 
 // seesFile reports whether a file exists for a visit as far as its key goes: one
 // that is limited to collections sees what is in those.
-func (l *Library) seesFile(c *call, id string) (bool, error) {
+func (l *Shelf) seesFile(c *call, id string) (bool, error) {
 	if len(c.visit.Collections) == 0 {
 		return true, nil
 	}
@@ -242,7 +242,7 @@ func invalid(param, format string, args ...any) error {
 }
 
 // problem gives an error its status and words.
-func (l *Library) problem(r *http.Request, err error) *wire.Error {
+func (l *Shelf) problem(r *http.Request, err error) *wire.Error {
 	var e *wire.Error
 	var other interface{ Wire() *wire.Error }
 	var long *http.MaxBytesError

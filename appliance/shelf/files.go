@@ -1,4 +1,4 @@
-package library
+package shelf
 
 import (
 	"errors"
@@ -47,7 +47,7 @@ const (
 
 // upload takes a form with the file and its purpose. The bytes go to the disk
 // as they come.
-func (l *Library) upload(c *call) (any, error) {
+func (l *Shelf) upload(c *call) (any, error) {
 	c.r.Body = http.MaxBytesReader(c.w, c.r.Body, maxUpload+maxBody)
 	form, err := c.r.MultipartReader()
 	if err != nil {
@@ -80,7 +80,7 @@ func formError(err error) error {
 
 // uploading gathers the parts of a form in any order.
 type uploading struct {
-	l      *Library
+	l      *Shelf
 	c      *call
 	meta   documents.File
 	life   time.Duration
@@ -224,7 +224,7 @@ func (u *uploading) close() {
 	}
 }
 
-func (l *Library) listFiles(c *call) (any, error) {
+func (l *Shelf) listFiles(c *call) (any, error) {
 	p, err := c.page()
 	if err != nil {
 		return nil, err
@@ -246,19 +246,19 @@ func (l *Library) listFiles(c *call) (any, error) {
 	return listOf(out, more, func(f fileObject) string { return f.ID }), nil
 }
 
-func (l *Library) getFile(c *call) (any, error) {
+func (l *Shelf) getFile(c *call) (any, error) {
 	f, err := l.Keeper.File(c.ctx, c.visit.Reader, c.r.PathValue("file"))
 	return fileOf(f), err
 }
 
-func (l *Library) deleteFile(c *call) (any, error) {
+func (l *Shelf) deleteFile(c *call) (any, error) {
 	id := c.r.PathValue("file")
 	return deleted{id, "file", true}, l.Keeper.DeleteFile(c.ctx, c.visit.Reader, id)
 }
 
 // content sends a file as it was uploaded, never as something that a browser
 // would show.
-func (l *Library) content(c *call) (any, error) {
+func (l *Shelf) content(c *call) (any, error) {
 	f, err := l.Keeper.File(c.ctx, c.visit.Reader, c.r.PathValue("file"))
 	if err != nil {
 		return nil, err

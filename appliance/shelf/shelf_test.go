@@ -1,4 +1,4 @@
-package library_test
+package shelf_test
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"onebit/appliance/library"
+	"onebit/appliance/shelf"
 	"onebit/engine/wire"
 	"onebit/store/documents"
 	"onebit/store/documents/extract"
@@ -80,13 +80,13 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{T: t, ended: make(chan int, 1000)}
-	l, err := library.New(library.Config{Keeper: k, Searcher: searcher, Wake: queue.Wake, Temp: t.TempDir(), Log: log,
-		Enter: func(r *http.Request, endpoint string) (context.Context, library.Visit, error) {
+	l, err := shelf.New(shelf.Config{Keeper: k, Searcher: searcher, Wake: queue.Wake, Temp: t.TempDir(), Log: log,
+		Enter: func(r *http.Request, endpoint string) (context.Context, shelf.Visit, error) {
 			person, limit, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 			if person == "" {
-				return nil, library.Visit{}, &wire.Error{Status: 401, Type: wire.TypeInvalid, Message: "who are you?"}
+				return nil, shelf.Visit{}, &wire.Error{Status: 401, Type: wire.TypeInvalid, Message: "who are you?"}
 			}
-			v := library.Visit{Reader: documents.Reader{Person: person}, End: func(status int) { w.ended <- status }}
+			v := shelf.Visit{Reader: documents.Reader{Person: person}, End: func(status int) { w.ended <- status }}
 			if limit != "" {
 				v.Collections = []string{limit}
 			}
@@ -334,8 +334,8 @@ func TestNobodyElse(t *testing.T) {
 	s := w.ok("ann", "POST", "/v1/vector_stores", object{"file_ids": []string{f}})["id"].(string)
 	b := w.ok("ann", "POST", "/v1/vector_stores/"+s+"/file_batches", object{"file_ids": []string{w.upload("ann", "b.txt", "x")}})["id"].(string)
 	w.settled("ann", s)
-	l, err := library.New(library.Config{Keeper: nopKeeper{}, Searcher: &search.Searcher{}, Wake: func() {}, Log: slog.New(slog.DiscardHandler),
-		Enter: func(*http.Request, string) (context.Context, library.Visit, error) { return nil, library.Visit{}, nil }})
+	l, err := shelf.New(shelf.Config{Keeper: nopKeeper{}, Searcher: &search.Searcher{}, Wake: func() {}, Log: slog.New(slog.DiscardHandler),
+		Enter: func(*http.Request, string) (context.Context, shelf.Visit, error) { return nil, shelf.Visit{}, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -418,7 +418,7 @@ func TestRefusals(t *testing.T) {
 
 func TestAnswersAndEnds(t *testing.T) {
 	for path, want := range map[string]bool{"/v1/files": true, "/files/x": true, "/v1/vector_stores/a/b": true, "/v1/filesystem": false, "/v1/models": false, "/": false} {
-		if library.Answers(path) != want {
+		if shelf.Answers(path) != want {
 			t.Errorf("Answers(%q) is %v", path, !want)
 		}
 	}

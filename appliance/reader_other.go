@@ -1,0 +1,6 @@
+//go:build !linux
+
+package main
+
+// limitReader has nothing to ask of other systems.
+func limitReader() {}

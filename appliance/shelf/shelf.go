@@ -136,13 +136,21 @@ func (l *Shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		l.mux.ServeHTTP(w, r)
 		return
 	}
-	allowed := l.methods(r)
-	if len(allowed) > 0 {
-		w.Header().Set("Allow", strings.Join(allowed, ", "))
-		refusal(http.StatusMethodNotAllowed, "method_not_allowed", "this address answers "+strings.Join(allowed, ", ")).Write(w)
+	// whoever shows no key learns nothing, not even what there is not
+	_, visit, err := l.Enter(r, "/v1/files")
+	if err != nil {
+		l.problem(r, err).Write(w)
 		return
 	}
-	refusal(http.StatusNotFound, "not_found", "there is no such address").Write(w)
+	e := refusal(http.StatusNotFound, "not_found", "there is no such address")
+	if allowed := l.methods(r); len(allowed) > 0 {
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		e = refusal(http.StatusMethodNotAllowed, "method_not_allowed", "this address answers "+strings.Join(allowed, ", "))
+	}
+	e.Write(w)
+	if visit.End != nil {
+		visit.End(e.Status)
+	}
 }
 
 // methods lists those that a path answers.

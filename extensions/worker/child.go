@@ -270,10 +270,13 @@ func (r *report) describe(m *module.Module) {
 	}
 }
 
-// compile leaves the rewritten module and its code in the folder.
+// compile leaves the rewritten module and its code in the folder, and what other versions have left no more.
 func (s *spec) compile(c host.Config) error {
 	ctx := context.Background()
 	c.Cache = filepath.Join(compiledPath(s.Dir, s.SHA256), codeDir)
+	if err := sweep(s.Dir, s.SHA256); err != nil {
+		return err
+	}
 	m, err := host.Compile(ctx, c)
 	if err != nil {
 		return err

@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"onebit/extensions/host"
 )
 
 // Files of modules below one directory:
@@ -108,6 +110,17 @@ func tidy(dir, hash string) error {
 		err = errors.Join(err, os.Remove(path))
 	}
 	return err
+}
+
+// sweep removes what other versions of the program, or other machines, made of a module.
+func sweep(dir, hash string) error {
+	old, err := filepath.Glob(filepath.Join(compiledPath(dir, hash), "metered-*.wasm"))
+	for _, path := range old {
+		if path != meteredPath(dir, hash) {
+			err = errors.Join(err, os.Remove(path))
+		}
+	}
+	return errors.Join(err, host.Sweep(filepath.Join(compiledPath(dir, hash), codeDir)))
 }
 
 // checkHash keeps names of files from being anything else.

@@ -286,12 +286,12 @@ func takenOver(how string) {
 	if how == "hangs" {
 		time.Sleep(time.Hour)
 	}
-	for skip := 0; ; { // past the frames of the specification, to a call
+	for { // past the frames of the specification, to a call
 		if _, err := io.ReadFull(os.Stdin, head); err != nil {
 			return
 		}
-		skip = int(binary.LittleEndian.Uint32(head))
-		if _, err := io.CopyN(io.Discard, os.Stdin, int64(skip)); err != nil {
+		skip := int64(binary.LittleEndian.Uint32(head))
+		if _, err := io.CopyN(io.Discard, os.Stdin, skip); err != nil {
 			return
 		}
 		if head[4] == 3 {

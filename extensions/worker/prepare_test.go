@@ -244,6 +244,28 @@ func TestChangedOnDisk(t *testing.T) {
 	}
 }
 
+// TestOldVersions: what other versions and machines made of a module goes when it is prepared again.
+func TestOldVersions(t *testing.T) {
+	cfg := added(t, echo())
+	folder := filepath.Join(cfg.Dir, "compiled", cfg.SHA256)
+	old := []string{filepath.Join(folder, "metered-0.wasm"), filepath.Join(folder, "unfinished-1"), filepath.Join(folder, "code", "other", "code")}
+	for _, path := range old {
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if _, err := worker.Prepare(t.Context(), cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range old {
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left: %v", path, err)
+		}
+	}
+}
+
 // TestUnprepared: a worker does not compile what no child has compiled.
 func TestUnprepared(t *testing.T) {
 	cfg := added(t, echo())

@@ -128,6 +128,7 @@ fmt-check: ## fail on a Go file that is not formatted
 vet: ## go vet for every system that releases are built for
 	@for t in linux/amd64 linux/arm64 darwin/arm64 windows/amd64; do \
 		echo "vet $$t"; GOOS=$${t%/*} GOARCH=$${t#*/} go vet $(PKGS) || exit 1; done
+	@echo "vet wasip1/wasm"; GOOS=wasip1 GOARCH=wasm go vet $$(grep -l 'go:build wasip1' extensions/guest/go/*.go extensions/guest/probe/go/*.go extensions/examples/*/*.go | xargs -n 1 dirname | sort -u | sed 's|^|./|')
 
 .PHONY: vuln
 vuln: ## known vulnerabilities in what we depend on

@@ -91,7 +91,7 @@ func TestRealLlamaBehindEngines(t *testing.T) {
 	if data := limits["Max data size"]; data == "unlimited" || len(data) < 10 {
 		t.Errorf("it may reserve %q bytes", data)
 	}
-	if limits["Max processes"] != "4096" || limits["Max core file size"] != "0" {
+	if limits["Max processes"] != "4096" || limits["Max core file size"] != "1" {
 		t.Errorf("its limits are %v", limits)
 	}
 	if held := file(t, "/proc/net/tcp"); !strings.Contains(held, fmt.Sprintf(" %d ", firstServer+1)) {

@@ -106,6 +106,9 @@ func (c Confinement) spec(o Options, s ChildSpec, at Place) (sandbox.Spec, error
 	if c.As != nil {
 		spec.Tasks = mostTasks // where the user is ours the limit would count all that we run
 	}
+	if slices.ContainsFunc(spec.Devices, func(d string) bool { return within(d, cards) }) {
+		spec.List = []string{cards} // drivers look there for their own
+	}
 	if slices.Contains(spec.Devices, computeNode) {
 		spec.Write = append(spec.Write, "/dev/shm") // the HSA runtime's processes meet there
 	}
@@ -202,6 +205,9 @@ func shards(file string) []string {
 	}
 	return all
 }
+
+// cards is the folder of the nodes of graphics cards.
+const cards = "/dev/dri"
 
 // computeNode is where the kernel takes the work of ROCm and its kin.
 const computeNode = "/dev/kfd"

@@ -118,7 +118,8 @@ func limits(s Spec) error {
 		hard = min(hard, now.Max) // raising it is not ours to do
 		return unix.Setrlimit(what, &unix.Rlimit{Cur: min(soft, hard), Max: hard})
 	}
-	if err := set(unix.RLIMIT_CORE, 0, 0); err != nil {
+	// one byte, not none: a limit of 0 does not keep a dump from a program that the kernel hands it to, and 1 does
+	if err := set(unix.RLIMIT_CORE, 1, 1); err != nil {
 		return fmt.Errorf("refusing core dumps: %w", err)
 	}
 	if err := set(unix.RLIMIT_NOFILE, openFiles, openFiles); err != nil {

@@ -205,7 +205,50 @@ var probes = map[string]func(argument string) error{
 		}
 		return nil
 	},
-	"code": makeCode,
+	"code":  makeCode,
+	"chmod": func(path string) error { return os.Chmod(path, 0o644) },
+	"chown": func(path string) error { return os.Chown(path, os.Getuid(), os.Getgid()) },
+	"attribute": func(path string) error {
+		if err := unix.Setxattr(path, "user.x", []byte("x"), 0); !errors.Is(err, unix.ENOTSUP) {
+			return err
+		}
+		return nil
+	},
+	"watch": func(path string) error {
+		fd, err := unix.InotifyInit1(0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		_, err = unix.InotifyAddWatch(fd, path, unix.IN_ALL_EVENTS)
+		return err
+	},
+	"limitof": func(pid string) error {
+		var now unix.Rlimit
+		return unix.Prlimit(number(pid), unix.RLIMIT_NOFILE, nil, &now)
+	},
+	"type": func(high string) error { // into a terminal; there is none, which is another error
+		_, _, errno := unix.Syscall(unix.SYS_IOCTL, 0, uintptr(unix.TIOCSTI)|uintptr(number(high))<<32, 0)
+		if errno == unix.EPERM {
+			return errno
+		}
+		return nil
+	},
+	"ask": func(string) error { // what it may: whether this is a terminal
+		_, err := unix.IoctlGetTermios(0, unix.TCGETS)
+		if errors.Is(err, unix.ENOTTY) {
+			return nil
+		}
+		return err
+	},
+	"own": func(path string) error { // by its descriptor
+		f, err := os.Create(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return f.Chmod(0o700)
+	},
 	"pair": func(string) error {
 		fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 		if err == nil {
@@ -231,7 +274,7 @@ var probes = map[string]func(argument string) error{
 	"raise":   raise,
 	"core": func(string) error {
 		var l unix.Rlimit
-		if err := unix.Getrlimit(unix.RLIMIT_CORE, &l); err != nil || l.Max == 0 {
+		if err := unix.Getrlimit(unix.RLIMIT_CORE, &l); err != nil || l.Max <= 1 {
 			return unix.EACCES
 		}
 		return nil
@@ -363,7 +406,7 @@ func full(t *testing.T) sandbox.Support {
 func TestChildMayDoItsWork(t *testing.T) {
 	w := newWorld(t)
 	got := inside(t, w.spec(), "", "read="+w.model, "bind="+strconv.Itoa(w.own), "tcp", "write="+filepath.Join(w.scratch, "cache"),
-		"list=/sys/devices/system/cpu", "variable=OWN", "append=/dev/null")
+		"list=/sys/devices/system/cpu", "own="+filepath.Join(w.scratch, "tool"), "limitof=0", "ask", "variable=OWN", "append=/dev/null")
 	for name := range got {
 		expect(t, got, name, true)
 	}
@@ -383,6 +426,14 @@ func TestChildMayNot(t *testing.T) {
 		{"list=/tmp", "the folder of everybody's"},
 		{"read=/proc/" + strconv.Itoa(os.Getpid()) + "/environ", "the box's environment"},
 		{"read=/proc/" + strconv.Itoa(os.Getpid()) + "/cmdline", "the box's command line"},
+		{"chmod=" + w.secret, "who may read a file of the box"},
+		{"chmod=" + w.model, "who may read the model"},
+		{"chown=" + w.secret, "whose a file of the box is"},
+		{"attribute=" + w.secret, "a list of who may read a file of the box"},
+		{"watch=" + filepath.Dir(w.secret), "what happens to the files of the box"},
+		{"limitof=" + strconv.Itoa(os.Getppid()), "the limits of somebody else"},
+		{"type=0", "keys of a terminal"},
+		{"type=1", "keys of a terminal, said otherwise"},
 		{"append=" + w.model, "changing the model"},
 		{"write=" + filepath.Join(filepath.Dir(w.model), "new"), "a new file beside the model"},
 		{"bind=" + strconv.Itoa(w.other), "another port"},
@@ -403,6 +454,17 @@ func TestChildMayNot(t *testing.T) {
 			expect(t, inside(t, w.spec(), "", c[0]), name, false)
 		})
 	}
+}
+
+// TestChildThatLists sees names, and opens nothing: as a driver that looks for its card among others.
+func TestChildThatLists(t *testing.T) {
+	full(t)
+	w := newWorld(t)
+	spec := w.spec()
+	spec.List = []string{filepath.Dir(w.secret)}
+	got := inside(t, spec, "", "list="+filepath.Dir(w.secret), "read="+w.secret)
+	expect(t, got, "list", true)
+	expect(t, got, "read", false)
 }
 
 // TestChildWithAConduit has the descriptor that it was given, no other, and no way to make a socket.
@@ -440,7 +502,7 @@ func TestChildThatEats(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &own); err != nil {
 		t.Fatal(err)
 	}
-	for _, limit := range []string{fmt.Sprintf("nofile:%d", min(own.Max, 65536)), "nproc:500", "data:1073741824", "core:0"} {
+	for _, limit := range []string{fmt.Sprintf("nofile:%d", min(own.Max, 65536)), "nproc:500", "data:1073741824", "core:1"} {
 		if got := inside(t, spec, "", "limits="+limit); got["limits"] != "works" {
 			t.Errorf("the limit is %s, want %s", got["limits"], limit)
 		}
@@ -483,6 +545,10 @@ func TestLesserKernels(t *testing.T) {
 		expect(t, got, "bind", false)
 		expect(t, got, "udp", true) // which Missing tells
 		expect(t, got, "variable", false)
+		got = inside(t, w.spec(), fmt.Sprintf(`{"Landlock":%d,"Filter":false}`, have.Landlock), "chmod="+w.secret, "chown="+w.secret, "watch="+filepath.Dir(w.secret), "limitof="+strconv.Itoa(os.Getpid()), "type=0")
+		for name := range got {
+			expect(t, got, name, true) // and this: the probes are able to
+		}
 	})
 }
 

@@ -14,14 +14,18 @@ import (
 // refused are system calls that no model server needs, and that have been ways out of confinement.
 var refused = []string{
 	// into other processes
-	"ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "kcmp", "pidfd_getfd", "pidfd_send_signal",
+	"ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease", "kcmp", "pidfd_getfd", "pidfd_send_signal",
+	"move_pages", "migrate_pages",
 	// into the kernel
 	"bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter", "io_uring_register", "init_module", "finit_module",
 	"delete_module", "create_module", "kexec_load", "kexec_file_load", "lookup_dcookie", "syslog", "iopl", "ioperm", "modify_ldt",
 	"keyctl", "add_key", "request_key", "vmsplice",
 	// around files
 	"mount", "umount2", "pivot_root", "move_mount", "fsopen", "fsconfig", "fsmount", "fspick", "open_tree", "mount_setattr", "chroot",
-	"open_by_handle_at", "name_to_handle_at", "fanotify_init", "quotactl", "quotactl_fd", "acct", "swapon", "swapoff", "mknod", "mknodat",
+	"open_tree_attr", "open_by_handle_at", "name_to_handle_at", "fanotify_init", "quotactl", "quotactl_fd", "acct", "swapon", "swapoff", "mknod", "mknodat",
+	// what Landlock does not see: who may read a file of our user, and what happens to it. By its descriptor all is allowed.
+	"chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "setxattr", "lsetxattr", "setxattrat", "removexattr", "lremovexattr",
+	"removexattrat", "inotify_add_watch",
 	// around the system
 	"unshare", "setns", "reboot", "settimeofday", "clock_settime", "clock_adjtime", "adjtimex", "sethostname", "setdomainname",
 	"vhangup", "uselib", "_sysctl", "nfsservctl",
@@ -33,7 +37,8 @@ var sockets = []string{"socket", "socketpair", "bind", "listen", "accept", "acce
 // flags and values that filters compare with.
 const (
 	newNamespaces  = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
-	protocolOfUser = 0 // the kernel chooses: TCP
+	tiocLinux      = 0x541c // pastes on a console
+	protocolOfUser = 0      // the kernel chooses: TCP
 )
 
 // filterArch is how the kernel calls what we were built for.
@@ -70,10 +75,11 @@ func network() []seccomp.NameWithConditions {
 // processes refuses namespaces, and for a program that starts no others every new process and every signal to another.
 func processes(s Spec) []seccomp.NameWithConditions {
 	if !s.Alone {
-		return []seccomp.NameWithConditions{conditional("clone", condition(0, seccomp.BitsSet, newNamespaces))}
+		return []seccomp.NameWithConditions{limitsOfOthers(), conditional("clone", condition(0, seccomp.BitsSet, newNamespaces))}
 	}
 	self := uint64(os.Getpid())
 	return []seccomp.NameWithConditions{
+		limitsOfOthers(),
 		conditional("clone", condition(0, seccomp.BitsNotSet, unix.CLONE_THREAD)),
 		conditional("clone", condition(0, seccomp.BitsSet, newNamespaces)),
 		conditional("kill", condition(0, seccomp.NotEqual, self)),
@@ -81,6 +87,11 @@ func processes(s Spec) []seccomp.NameWithConditions {
 		conditional("rt_sigqueueinfo", condition(0, seccomp.NotEqual, self)),
 		conditional("rt_tgsigqueueinfo", condition(0, seccomp.NotEqual, self)),
 	}
+}
+
+// limitsOfOthers refuses the limits of every process but the one that calls: those of the box may have the same user.
+func limitsOfOthers() seccomp.NameWithConditions {
+	return conditional("prlimit64", condition(0, seccomp.NotEqual, 0))
 }
 
 // program assembles the filter.
@@ -119,6 +130,8 @@ func program(s Spec, info *arch.Info) ([]bpf.RawInstruction, error) {
 
 // guard opens every filter. The library lets calls of another processor's kind pass, which a 64-bit program on amd64 can
 // make. And a clone3 has its flags in memory, out of reach of a filter: whoever is told that it does not exist takes clone.
+// Typing into a terminal that was inherited is a way out: the kernel looks at the lower half of that request alone, and
+// the library compares both. It does not know file_setattr.
 func guard(info *arch.Info) []bpf.Instruction {
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: 4, Size: 4}, // seccomp_data.arch
@@ -127,6 +140,13 @@ func guard(info *arch.Info) []bpf.Instruction {
 		bpf.LoadAbsolute{Off: 0, Size: 4}, // seccomp_data.nr
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE3, SkipTrue: 1},
 		bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_FILE_SETATTR, SkipTrue: 1},
+		bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_IOCTL, SkipTrue: 4},
+		bpf.LoadAbsolute{Off: 16 + 8, Size: 4}, // the lower half of seccomp_data.args[1], on the processors that are known
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.TIOCSTI, SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: tiocLinux, SkipTrue: 1},
+		bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
 	}
 }
 

@@ -1,6 +1,9 @@
 package sandbox
 
-import "github.com/landlock-lsm/go-landlock/landlock"
+import (
+	"github.com/landlock-lsm/go-landlock/landlock"
+	"golang.org/x/sys/unix"
+)
 
 // systemRead is what programs need to run: libraries, what the loader and the drivers read, and what the kernel says
 // about the machine and the process itself. Of /etc only what names no secrets; of /proc nothing of other processes.
@@ -11,7 +14,6 @@ var systemRead = []string{
 	"/sys",
 	"/proc/self", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/proc/version", "/proc/filesystems", "/proc/sys", "/proc/uptime",
 	"/proc/loadavg", "/proc/devices", "/proc/driver", "/proc/cgroups",
-	"/dev/dri",
 }
 
 // systemDevices are the devices that hold nothing.
@@ -22,6 +24,8 @@ func landlocked(s Spec) error {
 	read := append([]string{s.Program}, s.Read...)
 	folders, files := present(append(read, systemRead...))
 	rules := []landlock.Rule{landlock.RODirs(folders...), landlock.ROFiles(files...)}
+	folders, _ = present(s.List)
+	rules = append(rules, landlock.PathAccess(unix.LANDLOCK_ACCESS_FS_READ_DIR, folders...))
 	write := s.Write
 	if s.Scratch != "" {
 		write = append([]string{s.Scratch}, write...)

@@ -4,8 +4,10 @@
 //
 // What is taken away, and by what:
 //
-//	files                 Landlock: what Spec names, and what every program needs to run
-//	other processes       Landlock: no signal to them, no look into their memory
+//	files                 Landlock: what Spec names, and what every program needs to run; the filter: modes, owners and
+//	                      attributes by name, which Landlock leaves open
+//	other processes       Landlock: no signal to them, no look into their memory; the filter: their limits
+//	terminals             the filter: nothing is typed into one that was inherited
 //	TCP                   Landlock: one port may be bound, or none; the system call filter refuses every connect
 //	other sockets         the system call filter; whoever has a conduit makes none at all
 //	system calls          the filter refuses what no model server needs: ptrace, mount, bpf, keyctl, modules, namespaces,
@@ -15,6 +17,9 @@
 //	descriptors           all but the standard streams and the conduit are closed
 //	core dumps            none
 //	memory, tasks         limits of the kernel for one process; the kernel ends it before others when memory runs out
+//
+// One hole is left on every kernel: whoever may listen on a port may also listen without naming one, and the kernel
+// chooses it. A program with a conduit may not.
 //
 // A kernel without Landlock or without filters gets what it can do; Supported says what is missing, so that it can be
 // told. What the kernel has and refuses is an error: the program does not start.
@@ -39,6 +44,7 @@ type Spec struct {
 	Env     []string `json:"env"`  // NAME=value; all of the environment
 
 	Read    []string `json:"read,omitempty"`    // files and folders; programs in them may be run
+	List    []string `json:"list,omitempty"`    // folders whose names may be seen, and nothing in them
 	Write   []string `json:"write,omitempty"`   // files and folders to read and write
 	Devices []string `json:"devices,omitempty"` // device nodes, to read, write and control
 	Scratch string   `json:"scratch,omitempty"` // a folder of the program's own; it is made when it is not there
@@ -104,7 +110,7 @@ func Parse(text string) (Spec, error) {
 	if !filepath.IsAbs(s.Program) {
 		return Spec{}, fmt.Errorf("the program %q of a sandbox is no absolute path", s.Program)
 	}
-	for _, list := range [][]string{s.Read, s.Write, s.Devices} {
+	for _, list := range [][]string{s.Read, s.List, s.Write, s.Devices} {
 		for _, path := range list {
 			if !filepath.IsAbs(path) {
 				return Spec{}, fmt.Errorf("the path %q of a sandbox is not absolute", path)
@@ -148,7 +154,7 @@ func (s Support) Missing() []string {
 		all = append(all, fmt.Sprintf("Landlock %d of %d: model servers that start others can signal processes of the same user", s.Landlock, landlockSignals))
 	}
 	if !s.Filter {
-		all = append(all, "no system call filters: model servers can reach the network")
+		all = append(all, "no system call filters: model servers can reach the network, change modes of files, and type into the terminal")
 	}
 	return all
 }

@@ -51,10 +51,11 @@ func main() {
 
 // side is one of the two servers with what it has done.
 type side struct {
-	url  string
-	stop func()
-	many []float64 // texts a second, of a request with many
-	one  []float64 // milliseconds of a request with one text of 16 tokens
+	url   string
+	stop  func()
+	vocab int       // tokens
+	many  []float64 // texts a second, of a request with many
+	one   []float64 // milliseconds of a request with one text of 16 tokens
 }
 
 // bench prints the figures of one file.
@@ -133,7 +134,7 @@ func launch(port string, env []string, name string, args ...string) (*side, erro
 		if r, err := http.Get(s.url + "/health"); err == nil {
 			r.Body.Close()
 			if r.StatusCode == http.StatusOK {
-				return s, nil
+				return s, s.readVocab()
 			}
 		}
 		time.Sleep(100 * time.Millisecond)
@@ -142,15 +143,38 @@ func launch(port string, env []string, name string, args ...string) (*side, erro
 	return nil, fmt.Errorf("%s is not healthy after a minute:\n%s", name, log.Bytes())
 }
 
+// readVocab asks the server for the size of the vocabulary.
+func (s *side) readVocab() error {
+	r, err := http.Get(s.url + "/v1/models")
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	var v struct {
+		Data []struct {
+			Meta struct {
+				Vocab int `json:"n_vocab"`
+			}
+		}
+	}
+	if err := json.NewDecoder(r.Body).Decode(&v); err != nil {
+		return err
+	}
+	if len(v.Data) == 0 || v.Data[0].Meta.Vocab <= 200 {
+		return fmt.Errorf("a vocabulary that is too small: %+v", v)
+	}
+	s.vocab = v.Data[0].Meta.Vocab
+	return nil
+}
+
 // ask sends texts of so many token ids each, which follow from seed, and returns how long the answer took.
 func (s *side) ask(seed, texts, tokens int) (time.Duration, error) {
 	input := make([][]int, texts)
 	for i := range input {
 		input[i] = make([]int, tokens)
 		for j := range input[i] {
-			input[i][j] = 1996 + (seed*7919+i*104729+j*31+j*j*17)%20000 // words of BERT's vocabulary
+			input[i][j] = 110 + (seed*7919+i*104729+j*31+j*j*17)%(s.vocab-110) // past what BERT's vocabulary begins with
 		}
-		input[i][0], input[i][tokens-1] = 101, 102
 	}
 	body, err := json.Marshal(map[string]any{"input": input, "encoding_format": "float"})
 	if err != nil {

@@ -51,7 +51,7 @@ func vectorsOf(t *testing.T, s *server, texts []string) [][]float64 {
 	var v struct {
 		Data []struct{ Embedding []float64 }
 	}
-	if err := json.Unmarshal([]byte(r.body), &v); r.status != 200 || err != nil || len(v.Data) != len(texts) {
+	if err := json.Unmarshal(r.body, &v); r.status != 200 || err != nil || len(v.Data) != len(texts) {
 		t.Fatalf("%d %v %.300s", r.status, err, r.body)
 	}
 	all := make([][]float64, len(texts))

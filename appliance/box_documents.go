@@ -57,6 +57,11 @@ func (b *box) openShelves(ctx context.Context) (_ *shelves, err error) {
 		return nil, err
 	}
 	s.keeper = keeper
+	if aside := keeper.SetAside(); aside != "" {
+		text := "the documents' database was damaged and is set aside as " + filepath.Base(aside) + "; restore a backup to have the documents again"
+		b.problems.set("documents", text)
+		b.log.Error(text)
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, keeper.Close())

@@ -494,6 +494,7 @@ func TestBoxCopied(t *testing.T) {
 	first := startBox(t, boxState(t, model))
 	first.claim()
 	key, _ := first.key("")
+	kept := member(t, first.upload(key, "kept.txt", "a document to keep"), "id")
 	dir := t.TempDir()
 	phrase, file := filepath.Join(dir, "phrase"), filepath.Join(dir, "box.backup")
 	if err := os.WriteFile(phrase, []byte("a passphrase of some length\n"), 0o600); err != nil {
@@ -568,6 +569,9 @@ func TestBoxCopied(t *testing.T) {
 		t.Fatal(err)
 	}
 	third := startBox(t, state)
+	if status, text := third.do(key, "GET", "/v1/files/"+kept+"/content", ""); status != 200 || text != "a document to keep" {
+		t.Errorf("the document of the first box at the third: %d %s", status, text)
+	}
 	if status, text := third.do(key, "GET", "/v1/models", ""); status != 200 || third.code != "" || !strings.Contains(text, `"small"`) {
 		t.Errorf("the key of the first box at the third: %d %s", status, text)
 	}

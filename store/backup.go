@@ -41,8 +41,8 @@ func (o BackupOptions) lock(work int) archive.Lock {
 // Manifest is the table of contents of a backup.
 type Manifest = archive.Manifest
 
-// Backup writes a backup of everything but models, logins and (unless asked for) the local authority's private keys. It
-// needs room in the state directory for one copy of the database. Admins only.
+// Backup writes a backup of everything, documents included, but models, logins and (unless asked for) the local authority's private keys. It
+// needs room in the state directory for one copy of the databases. Admins only.
 func (s *Store) Backup(ctx context.Context, a Actor, w io.Writer, o BackupOptions) (Manifest, error) {
 	if !a.Admin {
 		return Manifest{}, ErrForbidden
@@ -80,7 +80,22 @@ func (s *Store) backup(ctx context.Context, a Actor, w io.Writer, o BackupOption
 	if err := s.prepare(ctx, db, &m); err != nil {
 		return Manifest{}, err
 	}
-	return m, archive.Write(w, lock, &m, archive.Contents{Database: db, Files: o.Files})
+	docs, err := s.copyDocuments(ctx, dir)
+	if err != nil {
+		return Manifest{}, fmt.Errorf("copying the documents: %w", err)
+	}
+	return m, archive.Write(w, lock, &m, archive.Contents{Database: db, Documents: docs, Files: o.Files})
+}
+
+// copyDocuments copies the document store's database, where there is one. Another package keeps it; here it is a file of
+// SQLite beside ours.
+func (s *Store) copyDocuments(ctx context.Context, dir string) (string, error) {
+	from := filepath.Join(s.dir, archive.Documents)
+	if _, err := os.Stat(from); err != nil {
+		return "", ignoreMissing(err)
+	}
+	to := filepath.Join(dir, archive.Documents)
+	return to, copyDatabase(ctx, from, to)
 }
 
 // prepare writes the copy of the database that goes into a backup, and describes it in the manifest.

@@ -38,7 +38,7 @@ type Restored struct {
 	SetAside string // where the database that was there is now; empty: there was none
 }
 
-// Restore puts the database of a backup into dir, once all of it has been read and checked. A store that is open there is
+// Restore puts the databases of a backup into dir, once all of it has been read and checked. A store that is open there is
 // [ErrLocked], a database that is there [ErrConflict] unless o.Replace sets it aside, with its snapshots.
 func Restore(ctx context.Context, dir string, r io.Reader, o RestoreOptions) (Restored, error) {
 	res, err := restore(ctx, dir, r, o)
@@ -75,6 +75,14 @@ func restore(ctx context.Context, dir string, r io.Reader, o RestoreOptions) (re
 	if res.SetAside, err = setAside(path, "replaced", now); err != nil {
 		return res, err
 	}
+	// documents belong to people of the database: those of another go with it
+	docs := filepath.Join(dir, archive.Documents)
+	if _, err := setAside(docs, "replaced", now); err != nil {
+		return res, err
+	}
+	if err := ignoreMissing(os.Rename(filepath.Join(tmp, archive.Documents), docs)); err != nil {
+		return res, err
+	}
 	return res, errors.Join(os.Rename(filepath.Join(tmp, fileName), path), syncDir(dir))
 }
 
@@ -108,7 +116,14 @@ func unlock(ctx context.Context, dir string, r io.Reader, o RestoreOptions) (Man
 		return m, nil, err
 	}
 	path := filepath.Join(dir, fileName)
-	return m, files, errors.Join(verifyDatabase(ctx, path, steps[len(steps)-1].version), syncFile(path))
+	if err := errors.Join(verifyDatabase(ctx, path, steps[len(steps)-1].version), syncFile(path)); err != nil {
+		return m, files, err
+	}
+	docs := filepath.Join(dir, archive.Documents)
+	if _, err := os.Stat(docs); err != nil {
+		return m, files, ignoreMissing(err)
+	}
+	return m, files, errors.Join(onFile(ctx, docs, func(db *reader) error { return check(ctx, db) }), syncFile(docs))
 }
 
 // contextReader ends with its context.

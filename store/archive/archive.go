@@ -1,5 +1,5 @@
-// Package archive is the form of a backup: an age file around a tar archive with manifest.json, 1bit.db and files/NAME,
-// in this order. It knows nothing of the database but that it is a file.
+// Package archive is the form of a backup: an age file around a tar archive with manifest.json, 1bit.db, documents.db
+// where there are documents, and files/NAME, in this order. It knows nothing of the database but that it is a file.
 package archive
 
 import (
@@ -31,10 +31,14 @@ var (
 // Database is the name of the database inside a backup.
 const Database = "1bit.db"
 
+// Documents is the name of the document store's database inside a backup.
+const Documents = "documents.db"
+
 const (
 	manifestName  = "manifest.json"
 	filesFolder   = "files/"
-	format        = 1
+	format        = 1 // without documents
+	withDocuments = 2
 	maxManifest   = 4 << 20
 	maxFiles      = 64
 	maxFile       = 4 << 20
@@ -118,8 +122,9 @@ func (l Lock) Check() error {
 
 // Contents is what goes into a backup.
 type Contents struct {
-	Database string            // path of a file that nothing changes
-	Files    map[string][]byte // small files by plain name
+	Database  string            // path of a file that nothing changes
+	Documents string            // the same; empty where there is none
+	Files     map[string][]byte // small files by plain name
 }
 
 // CheckFiles tells whether files can go into a backup.
@@ -147,21 +152,19 @@ func Write(w io.Writer, l Lock, m *Manifest, c Contents) error {
 	if err := CheckFiles(c.Files); err != nil {
 		return err
 	}
-	f, err := os.Open(c.Database)
-	if err != nil {
-		return err
+	m.Format, m.Files = format, nil
+	large := []string{c.Database}
+	if c.Documents != "" {
+		m.Format = withDocuments
+		large = append(large, c.Documents)
 	}
-	defer f.Close()
-	h := sha256.New()
-	size, err := io.Copy(h, f)
-	if err != nil {
-		return err
+	for i, path := range large {
+		f, err := describe(path, []string{Database, Documents}[i])
+		if err != nil {
+			return err
+		}
+		m.Files = append(m.Files, f)
 	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	m.Format = format
-	m.Files = []File{{Database, size, hex.EncodeToString(h.Sum(nil))}}
 	names := slices.Sorted(maps.Keys(c.Files))
 	for _, name := range names {
 		m.Files = append(m.Files, File{filesFolder + name, int64(len(c.Files[name])), sha256Hex(c.Files[name])})
@@ -178,8 +181,10 @@ func Write(w io.Writer, l Lock, m *Manifest, c Contents) error {
 	if err := p.put(manifestName, int64(len(text)), bytes.NewReader(text)); err != nil {
 		return err
 	}
-	if err := p.put(Database, size, f); err != nil {
-		return err
+	for i, path := range large {
+		if err := p.putFile(m.Files[i], path); err != nil {
+			return err
+		}
 	}
 	for _, name := range names {
 		if err := p.put(filesFolder+name, int64(len(c.Files[name])), bytes.NewReader(c.Files[name])); err != nil {
@@ -187,6 +192,18 @@ func Write(w io.Writer, l Lock, m *Manifest, c Contents) error {
 		}
 	}
 	return errors.Join(p.Close(), enc.Close())
+}
+
+// describe hashes a file that goes in under a name.
+func describe(path, name string) (File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return File{}, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	size, err := io.Copy(h, f)
+	return File{name, size, hex.EncodeToString(h.Sum(nil))}, err
 }
 
 type packer struct {
@@ -201,6 +218,15 @@ func (p packer) put(name string, size int64, from io.Reader) error {
 	}
 	_, err := io.Copy(p.Writer, from)
 	return err
+}
+
+func (p packer) putFile(as File, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return p.put(as.Name, as.Size, f)
 }
 
 func sha256Hex(b []byte) string {

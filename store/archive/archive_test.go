@@ -171,6 +171,37 @@ func hostile(t testing.TB) map[string][]byte {
 	}
 }
 
+// TestDocumentsTravelToo: a backup with documents is of the second format.
+func TestDocumentsTravelToo(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"a": "the database", "b": "the documents"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var b bytes.Buffer
+	m := archive.Manifest{}
+	lock := archive.Lock{Passphrase: "long enough for this", Work: 1}
+	if err := archive.Write(&b, lock, &m, archive.Contents{Database: filepath.Join(dir, "a"), Documents: filepath.Join(dir, "b")}); err != nil {
+		t.Fatal(err)
+	}
+	out := t.TempDir()
+	got, _, err := archive.Read(&b, archive.Keys{Passphrase: lock.Passphrase}, folder(t, out))
+	if err != nil || got.Format != 2 || len(got.Files) != 2 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	for name, want := range map[string]string{archive.Database: "the database", archive.Documents: "the documents"} {
+		if text, err := os.ReadFile(filepath.Join(out, name)); err != nil || string(text) != want {
+			t.Errorf("%s: %q, %v", name, text, err)
+		}
+	}
+	// documents in the first format are nothing that this program wrote
+	db, docs := entry{name: archive.Database, data: "x"}, entry{name: archive.Documents, data: "y"}
+	if _, _, err := archive.Unpack(bytes.NewReader(raw(t, manifest(t, db, docs), db, docs)), folder(t, t.TempDir())); !errors.Is(err, archive.ErrCorrupt) {
+		t.Errorf("got error %v, want ErrCorrupt", err)
+	}
+}
+
 func TestHostileArchives(t *testing.T) {
 	for name, data := range hostile(t) {
 		t.Run(name, func(t *testing.T) {
@@ -186,7 +217,7 @@ func TestHostileArchives(t *testing.T) {
 			onlyDatabase(t, outer)
 		})
 	}
-	newer := raw(t, entry{name: "manifest.json", data: `{"format": 2}`})
+	newer := raw(t, entry{name: "manifest.json", data: `{"format": 3}`})
 	if _, _, err := archive.Unpack(bytes.NewReader(newer), folder(t, t.TempDir())); !errors.Is(err, archive.ErrTooNew) {
 		t.Errorf("got error %v, want ErrTooNew", err)
 	}

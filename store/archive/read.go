@@ -16,7 +16,7 @@ import (
 	"filippo.io/age"
 )
 
-// Read unpacks a backup: the database as a new file into root, not synced, the small files into memory. What it returns without an
+// Read unpacks a backup: the databases as new files into root, not synced, the small files into memory. What it returns without an
 // error is whole and agrees with its manifest.
 func Read(r io.Reader, k Keys, root *os.Root) (Manifest, map[string][]byte, error) {
 	ids, err := k.identities()
@@ -150,7 +150,7 @@ func (u *unpacker) entry(h *tar.Header, r io.Reader) error {
 	if h.Size != f.Size {
 		return damaged("%q has %d bytes, not %d", h.Name, h.Size, f.Size)
 	}
-	if h.Name == Database {
+	if h.Name == Database || h.Name == Documents {
 		return u.readDatabase(f, r)
 	}
 	data, err := io.ReadAll(r)
@@ -175,16 +175,19 @@ func (u *unpacker) readManifest(h *tar.Header, r io.Reader) error {
 	if err := json.Unmarshal(text, &u.manifest); err != nil {
 		return damaged("reading the manifest: %w", err)
 	}
-	if u.manifest.Format != format {
+	if u.manifest.Format != format && u.manifest.Format != withDocuments {
 		return fmt.Errorf("%w: the backup's format is %d", ErrTooNew, u.manifest.Format)
 	}
-	if len(u.manifest.Files) > maxFiles+1 {
+	if len(u.manifest.Files) > maxFiles+2 {
 		return damaged("the manifest has too many files")
 	}
 	database := false
 	for _, f := range u.manifest.Files {
 		if f.Name == Database {
 			database = true
+			continue
+		}
+		if f.Name == Documents && u.manifest.Format == withDocuments {
 			continue
 		}
 		name, ok := strings.CutPrefix(f.Name, filesFolder)
@@ -199,7 +202,7 @@ func (u *unpacker) readManifest(h *tar.Header, r io.Reader) error {
 }
 
 func (u *unpacker) readDatabase(f File, r io.Reader) error {
-	out, err := u.root.OpenFile(Database, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	out, err := u.root.OpenFile(f.Name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
@@ -212,7 +215,7 @@ func (u *unpacker) readDatabase(f File, r io.Reader) error {
 		return err
 	}
 	if hex.EncodeToString(sum.Sum(nil)) != f.SHA256 {
-		return damaged("the hash of the database differs")
+		return damaged("the hash of %q differs", f.Name)
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -40,7 +41,7 @@ type Config struct {
 // Keeper is a documents.Keeper.
 type Keeper struct {
 	db    *sqlite.DB
-	path  string
+	aside string
 	now   func() time.Time
 	slabs *slabs
 }
@@ -48,7 +49,8 @@ type Keeper struct {
 var _ documents.Keeper = (*Keeper)(nil)
 
 // Open opens or makes the document store of a directory. Nobody else may have it
-// open.
+// open. A file that is damaged is set aside, never deleted, and an empty store
+// takes its place: SetAside tells.
 func Open(ctx context.Context, c Config) (*Keeper, error) {
 	steps, err := fs.Sub(schema, "schema")
 	if err != nil {
@@ -56,10 +58,16 @@ func Open(ctx context.Context, c Config) (*Keeper, error) {
 	}
 	path := filepath.Join(c.Dir, FileName)
 	db, err := sqlite.Open(ctx, sqlite.Config{Path: path, Schema: steps})
+	aside := ""
+	if errors.Is(err, sqlite.ErrCorrupt) {
+		if aside, err = setAside(path); err == nil {
+			db, err = sqlite.Open(ctx, sqlite.Config{Path: path, Schema: steps})
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("opening the document store: %w", meaning(err))
 	}
-	k := &Keeper{db: db, path: path, now: c.Clock}
+	k := &Keeper{db: db, aside: aside, now: c.Clock}
 	if k.now == nil {
 		k.now = time.Now
 	}
@@ -69,6 +77,21 @@ func Open(ctx context.Context, c Config) (*Keeper, error) {
 	k.slabs = newSlabs(k, c.Memory)
 	return k, nil
 }
+
+// setAside renames a damaged file, with its log.
+func setAside(path string) (string, error) {
+	to := path + ".corrupt-" + time.Now().UTC().Format("20060102T150405.000Z")
+	for _, suffix := range []string{"-wal", "-shm", ""} {
+		if err := os.Rename(path+suffix, to+suffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+	}
+	return to, nil
+}
+
+// SetAside names the damaged file that was found and set aside, "" where there
+// was none.
+func (k *Keeper) SetAside() string { return k.aside }
 
 // Close closes the file.
 func (k *Keeper) Close() error { return k.db.Close() }

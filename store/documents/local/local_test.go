@@ -90,6 +90,35 @@ func TestDeletedIsGone(t *testing.T) {
 	}
 }
 
+func TestDamagedFileIsSetAside(t *testing.T) {
+	dir := t.TempDir()
+	k := open(t, dir, nil)
+	if _, err := k.AddCollection(t.Context(), documents.Reader{Person: "ann"}, documents.Collection{Name: "x"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, local.FileName)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 4096; i < len(b); i++ {
+		b[i] ^= 0x5a
+	}
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	k = open(t, dir, nil)
+	if list, _, err := k.Collections(t.Context(), documents.System(), documents.Page{}); err != nil || len(list) != 0 {
+		t.Errorf("%v, %v", list, err)
+	}
+	if got, err := os.ReadFile(k.SetAside()); err != nil || !bytes.Equal(got, b) {
+		t.Errorf("the damaged file is at %q: %v", k.SetAside(), err)
+	}
+}
+
 // TestSurvivesReopening: what was there is there, and what was half done goes on.
 func TestSurvivesReopening(t *testing.T) {
 	dir := t.TempDir()

@@ -110,8 +110,7 @@ type deciding struct {
 
 func (d *deciding) decide(ctx context.Context) Outcome {
 	k := &d.kept.decision
-	valid := k.decided && (k.until.IsZero() || d.now.Before(k.until)) &&
-		slices.ContainsFunc(d.in.Candidates, func(c abi.Candidate) bool { return c.ID == k.outcome.Candidate })
+	valid := k.decided && (k.until.IsZero() || d.now.Before(k.until)) && d.serves(k.outcome.Candidate)
 	if valid && (d.policy == nil || !d.policy.EveryTurn) {
 		o := k.outcome
 		o.Kept, o.Why = true, o.Why+"; kept"
@@ -143,6 +142,23 @@ func (d *deciding) decide(ctx context.Context) Outcome {
 		}
 	}
 	return o
+}
+
+// serves tells whether a candidate is there and healthy, or no other is: a conversation must not be caught where nothing
+// answers any more.
+func (d *deciding) serves(id string) bool {
+	there, others := false, false
+	for _, c := range d.in.Candidates {
+		if c.ID != id {
+			others = others || c.Healthy
+			continue
+		}
+		if c.Healthy {
+			return true
+		}
+		there = true
+	}
+	return there && !others
 }
 
 // ask makes what a module is given.

@@ -140,6 +140,16 @@ func TestKept(t *testing.T) {
 	if o := f.Decide(t.Context(), in); o.Kept || o.Candidate != "small" {
 		t.Errorf("%+v", o)
 	}
+	in = input("another")
+	f.Decide(t.Context(), in)
+	in.Candidates[1].Healthy = false // what it was decided for does not answer any more
+	if o := f.Decide(t.Context(), in); o.Kept {
+		t.Errorf("%+v", o)
+	}
+	in.Candidates[0].Healthy = false // and neither does the other
+	if o := f.Decide(t.Context(), in); !o.Kept {
+		t.Errorf("%+v", o)
+	}
 	// what is refused is asked about again
 	f.activate("policy", f.add("guard", say(`{"v":1,"action":"reject","reject":{"status":403,"code":"no","message":"no"}}`)))
 	for range 2 {

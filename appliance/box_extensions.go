@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"path/filepath"
 	"time"
@@ -21,7 +22,7 @@ import (
 // newExtensions makes the manager of modules. It starts nothing.
 func (b *box) newExtensions(run extensions.Runner) (*extensions.Manager, error) {
 	return extensions.New(extensions.Config{
-		Dir: b.extensionsDir(), Records: moduleRecords{b.store}, Runner: run, Log: b.log,
+		Dir: b.extensionsDir(), Records: moduleRecords{b.store}, Vault: moduleVault{b.store}, Runner: run, Log: b.log,
 		Policy:   func() extensions.Policy { return b.now.Load().cfg.Extensions.Policy() },
 		Services: extensions.Services{Tokens: b.countTokens, Embed: b.embed},
 	})
@@ -114,6 +115,26 @@ func (r moduleRecords) PutValues(ctx context.Context, values []extensions.Value)
 		rows = append(rows, store.ExtensionValue{Module: v.Module, Tenant: v.Tenant, Name: v.Key, Value: v.Value, Expires: v.Expires})
 	}
 	return r.s.PutExtensionValues(ctx, rows)
+}
+
+// moduleVault keeps the bytes of modules in the store as well, so that a copy of the box's state has them.
+type moduleVault struct{ s *store.Store }
+
+func (v moduleVault) Keep(ctx context.Context, r io.Reader) (string, error) {
+	hash, _, err := v.s.PutBlob(ctx, store.System(), r)
+	return hash, err
+}
+
+func (v moduleVault) Fetch(ctx context.Context, hash string, w io.Writer) error {
+	_, err := v.s.Blob(ctx, store.System(), hash, w)
+	return err
+}
+
+func (v moduleVault) Drop(ctx context.Context, hash string) error {
+	if err := v.s.DeleteBlob(ctx, store.System(), hash); !errors.Is(err, store.ErrNotFound) {
+		return err
+	}
+	return nil
 }
 
 // chooser decides for the data plane, on behalf of whoever asks.

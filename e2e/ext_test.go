@@ -227,10 +227,17 @@ func TestExtensions(t *testing.T) {
 		t.Fatal(err)
 	}
 	b = startBox(t, state)
-	if model, h := b.choose(key, "auto", "damaged"); model != "small" || h.Get("X-1bit-Route-Why") != "default; module=larger@"+hash[:8]+"; error=absent" {
-		t.Errorf("with a damaged file: %s, %v", model, h)
+	if model, h := b.choose(key, "auto", "damaged"); model != "large" || h.Get("X-1bit-Route-Why") != why || !strings.Contains(b.log.String(), "put the file of a module back") {
+		t.Errorf("with a damaged file: %s, %v\n%s", model, h, b.log)
 	}
-	if problems := fmt.Sprint(b.admin("GET", "/status", "")["problems"]); !strings.Contains(problems, "larger@"+hash[:8]) || !strings.Contains(problems, "damaged") {
+	b.cmd.Process.Signal(syscall.SIGTERM)
+	<-b.done
+	// now a signature is asked for, which nobody made
+	b = startBox(t, state, "--set", "extensions.signatures=required", "--set", "extensions.trusted=RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3")
+	if model, h := b.choose(key, "auto", "unsigned"); model != "small" || h.Get("X-1bit-Route-Why") != "default; module=larger@"+hash[:8]+"; error=absent" {
+		t.Errorf("without a signature: %s, %v", model, h)
+	}
+	if problems := fmt.Sprint(b.admin("GET", "/status", "")["problems"]); !strings.Contains(problems, "larger@"+hash[:8]) || !strings.Contains(problems, "not signed") {
 		t.Errorf("the status says %s", problems)
 	}
 	log := fmt.Sprint(b.admin("GET", "/extensions/log", "")["events"])

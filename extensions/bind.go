@@ -100,7 +100,7 @@ func (m *Manager) ready(ctx context.Context, mod Module, c Choice) (map[string]*
 	if err != nil {
 		return nil, refusal(ctx, "setup", err)
 	}
-	j, err := m.job(mod, c)
+	j, err := m.job(ctx, mod, c)
 	if err == nil && keyOf(Choice{Module: mod.SHA256, Config: mod.Config, Capabilities: granted(m.cfg.Policy(), mod.Manifest, nil)}) != key {
 		// with this configuration it has never been tried; its samples are about the one of the upload
 		j.Manifest.Samples = nil

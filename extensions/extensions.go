@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -57,6 +58,13 @@ type Change struct {
 	Values bool // with Delete: what modules of this name keep goes too
 	Bind   *Binding
 	Unbind string // a binding's name
+}
+
+// Vault holds a second copy of the files of modules, where copies of the box's state are made from.
+type Vault interface {
+	Keep(ctx context.Context, r io.Reader) (hash string, err error)
+	Fetch(ctx context.Context, hash string, w io.Writer) error
+	Drop(ctx context.Context, hash string) error
 }
 
 // Value is what a module keeps under a key.
@@ -108,12 +116,13 @@ type Policy struct {
 	Params       []string         // of requests, that modules may set; see Bounds
 }
 
-// Config is what a Manager works with. All but Services must be given.
+// Config is what a Manager works with. All but Vault and Services must be given.
 type Config struct {
 	Dir      string // made when missing
 	Records  Records
 	Runner   Runner
 	Policy   func() Policy // as it is at the moment
+	Vault    Vault         // nil: a file that is lost is lost
 	Services Services
 	Log      *slog.Logger
 	Now      func() time.Time // nil: time.Now

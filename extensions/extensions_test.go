@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -335,5 +336,59 @@ func TestProcessesEnd(t *testing.T) {
 	f.activate("policy", hash)
 	if o := f.ask("b"); o.Candidate != "large" || f.runner.latest == before {
 		t.Errorf("%+v", o)
+	}
+}
+
+// vault keeps files in memory.
+type vault struct{ all map[string]string }
+
+func (v *vault) Keep(_ context.Context, r io.Reader) (string, error) {
+	b, err := io.ReadAll(r)
+	v.all[hashOf(b)] = string(b)
+	return hashOf(b), err
+}
+
+func (v *vault) Fetch(_ context.Context, hash string, w io.Writer) error {
+	text, ok := v.all[hash]
+	if !ok {
+		return errors.New("it is not here")
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
+
+func (v *vault) Drop(_ context.Context, hash string) error { delete(v.all, hash); return nil }
+
+// TestVault: files that are lost or damaged come back from the second copy, when that is right.
+func TestVault(t *testing.T) {
+	f := open(t)
+	f.stop()
+	f.vault = &vault{map[string]string{}}
+	f.start()
+	b := module("laya", abi.Classifier)
+	f.runner.guests[hashOf(b)] = say(`{"v":1,"action":"route","class":"code","confidence":0.5}`)
+	m, err := f.push(upload{module: b, manifest: `{"name":"laya","version":"1.0.0","abi":1,"kind":"classifier","classes":["code"]}`, assets: map[string]string{"weights": "seven"}})
+	f.must(err)
+	f.activate("classifier", m.SHA256)
+	lose := func() {
+		f.stop()
+		f.must(os.RemoveAll(filepath.Join(f.dir, "assets")))
+		f.must(os.WriteFile(filepath.Join(f.dir, "modules", m.SHA256+".wasm"), []byte("rotten"), 0o600))
+	}
+	lose()
+	f.start()
+	if o := f.ask("a"); o.Class != "code" || len(f.Problems()) != 0 {
+		t.Errorf("%+v, %q", o, f.Problems())
+	}
+	lose()
+	f.vault.all[m.SHA256] = "rotten too"
+	f.start()
+	if o := f.ask("b"); o.Class != "" || len(f.Problems()) != 1 {
+		t.Errorf("%+v, %q", o, f.Problems())
+	}
+	f.must(f.Unbind(t.Context(), anna, "classifier"))
+	f.must(f.Delete(t.Context(), anna, "laya"))
+	if len(f.vault.all) != 0 {
+		t.Errorf("the second copies stay: %q", f.vault.all)
 	}
 }

@@ -110,12 +110,12 @@ func granted(p Policy, m abi.Manifest, named []abi.Capability) []abi.Capability 
 }
 
 // job reads what a module needs from its files, checked against their names and the policy about signatures.
-func (m *Manager) job(mod Module, c Choice) (Job, error) {
+func (m *Manager) job(ctx context.Context, mod Module, c Choice) (Job, error) {
 	j := Job{
 		SHA256: mod.SHA256, Path: m.files.path(aModule, mod.SHA256), Manifest: mod.Manifest, Limits: limits(mod.Manifest), Granted: c.Capabilities,
 		Setup: host.Setup{Config: given(c.Config), Warm: warm(mod.Manifest)},
 	}
-	b, err := m.files.read(aModule, mod.SHA256)
+	b, err := m.read(ctx, file{aModule, mod.SHA256})
 	if err != nil {
 		return j, err
 	}
@@ -126,7 +126,7 @@ func (m *Manager) job(mod Module, c Choice) (Job, error) {
 		if j.Setup.Assets == nil {
 			j.Setup.Assets = map[string][]byte{}
 		}
-		if j.Setup.Assets[a.Name], err = m.files.read(anAsset, a.SHA256); err != nil {
+		if j.Setup.Assets[a.Name], err = m.read(ctx, file{anAsset, a.SHA256}); err != nil {
 			return j, fmt.Errorf("the asset %q: %w", a.Name, err)
 		}
 	}
@@ -135,7 +135,7 @@ func (m *Manager) job(mod Module, c Choice) (Job, error) {
 
 // bring starts a module. The lock changing is held.
 func (m *Manager) bring(ctx context.Context, mod Module, c Choice) (*generation, error) {
-	j, err := m.job(mod, c)
+	j, err := m.job(ctx, mod, c)
 	if err != nil {
 		return nil, err
 	}

@@ -199,6 +199,7 @@ type fixture struct {
 	dir     string
 	records *records
 	runner  *runner
+	vault   *vault // nil: none
 	mu      sync.Mutex
 	now     time.Time
 	policy  extensions.Policy
@@ -220,8 +221,12 @@ func open(t testing.TB) *fixture {
 // start makes a manager over what is there.
 func (f *fixture) start() {
 	f.t.Helper()
+	var second extensions.Vault
+	if f.vault != nil {
+		second = f.vault
+	}
 	m, err := extensions.New(extensions.Config{
-		Dir: f.dir, Records: f.records, Runner: f.runner, Policy: func() extensions.Policy { return f.policy },
+		Vault: second, Dir: f.dir, Records: f.records, Runner: f.runner, Policy: func() extensions.Policy { return f.policy },
 		Log: slog.New(slog.NewTextHandler(&locked{f: f}, &slog.HandlerOptions{Level: slog.LevelDebug})), Now: f.clock,
 	})
 	f.must(err)

@@ -130,7 +130,7 @@ func (m *Manager) add(ctx context.Context, who Who, u *Upload) (Module, error) {
 	if err != nil {
 		return Module{}, err
 	}
-	fresh, err := m.store(u)
+	fresh, err := m.store(ctx, u)
 	if err != nil {
 		return Module{}, fmt.Errorf("keeping the module: %w", err)
 	}
@@ -140,7 +140,7 @@ func (m *Manager) add(ctx context.Context, who Who, u *Upload) (Module, error) {
 	if err != nil {
 		m.changing.Lock()
 		defer m.changing.Unlock()
-		m.clear(fresh)
+		m.clear(context.WithoutCancel(ctx), fresh)
 		return Module{}, err
 	}
 	m.cfg.Log.Info("a module is ready", "module", mod.Manifest.Name, "version", mod.Manifest.Version, "sha", short(mod.SHA256), "units", mod.Report.Units)
@@ -217,12 +217,15 @@ func (m Module) files() []file {
 }
 
 // store gives the files of an upload their names and returns those that were not there before.
-func (m *Manager) store(u *Upload) (fresh []file, err error) {
+func (m *Manager) store(ctx context.Context, u *Upload) (fresh []file, err error) {
 	put := func(what string, s *staged) {
 		if _, rerr := m.files.read(what, s.hash); err != nil || rerr == nil {
 			return
 		}
-		if err = m.files.keep(what, s); err == nil {
+		if err = m.vault(ctx, s); err == nil {
+			err = m.files.keep(what, s)
+		}
+		if err == nil {
 			fresh = append(fresh, file{what, s.hash})
 		}
 	}
@@ -233,18 +236,57 @@ func (m *Manager) store(u *Upload) (fresh []file, err error) {
 	if err != nil {
 		m.changing.Lock()
 		defer m.changing.Unlock()
-		m.clear(fresh)
+		m.clear(context.WithoutCancel(ctx), fresh)
 	}
 	return fresh, err
 }
 
+// vault keeps a second copy of a staged file.
+func (m *Manager) vault(ctx context.Context, s *staged) error {
+	if m.cfg.Vault == nil {
+		return nil
+	}
+	if _, err := s.file.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	_, err := m.cfg.Vault.Keep(ctx, s.file)
+	return err
+}
+
+// read returns the bytes of a module's file. One that is lost or damaged is put back from the second copy.
+func (m *Manager) read(ctx context.Context, f file) ([]byte, error) {
+	b, err := m.files.read(f.what, f.hash)
+	if err == nil || m.cfg.Vault == nil {
+		return b, err
+	}
+	r, w := io.Pipe()
+	go func() { _ = w.CloseWithError(m.cfg.Vault.Fetch(ctx, f.hash, w)) }()
+	s, ferr := m.files.stage(r, int64(abi.Classifier.Limits().Assets))
+	_ = r.Close() // nobody reads on
+	if ferr != nil {
+		return nil, fmt.Errorf("%w; nor is it in the store: %w", err, ferr)
+	}
+	defer s.drop()
+	if s.hash != f.hash {
+		return nil, err
+	}
+	if kerr := m.files.keep(f.what, s); kerr != nil {
+		return nil, errors.Join(err, kerr)
+	}
+	m.cfg.Log.Warn("put the file of a module back from the store", "why", err)
+	return m.files.read(f.what, f.hash)
+}
+
 // clear removes files that no module here has. The lock changing is held.
-func (m *Manager) clear(all []file) {
+func (m *Manager) clear(ctx context.Context, all []file) {
 	for _, f := range all {
 		if m.holds(f) {
 			continue
 		}
 		err := m.files.remove(f.what, f.hash)
+		if m.cfg.Vault != nil {
+			err = errors.Join(err, m.cfg.Vault.Drop(ctx, f.hash))
+		}
 		if f.what == aModule && err == nil {
 			err = m.cfg.Runner.Forget(f.hash)
 		}
@@ -266,7 +308,7 @@ func (m *Manager) holds(f file) bool {
 
 // try compiles a module and runs it dry with a configuration.
 func (m *Manager) try(ctx context.Context, mod Module, c Choice) (Report, error) {
-	j, err := m.job(mod, c)
+	j, err := m.job(ctx, mod, c)
 	if err != nil {
 		return Report{}, err
 	}
@@ -360,7 +402,7 @@ func (m *Manager) Delete(ctx context.Context, who Who, ref string) error {
 		m.shelves.drop(mod.Manifest.Name)
 	}
 	m.rebuild(ctx, nil)
-	m.clear(mod.files())
+	m.clear(ctx, mod.files())
 	return nil
 }
 

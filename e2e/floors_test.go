@@ -50,6 +50,7 @@ var floors = map[string]int{
 	"store/documents":            2,
 	"store/documents/keepertest": 3,
 	"store/documents/ingest":     3,
+	"store/documents/ragbench":   5,
 	"store/documents/search":     4,
 	"store/documents/local":      3,
 	"store/documents/chunk":      1,

@@ -229,10 +229,10 @@ func (a *authority) IssuerKey() string {
 func (a *authority) PreCheck(_ context.Context, list []string, _ bool) error {
 	for _, n := range list {
 		if !private(n) {
-			return fmt.Errorf("the local authority does not speak for %q", n)
+			return certmagic.ErrNoRetry{Err: fmt.Errorf("the local authority does not speak for %q", n)}
 		}
 		if err := a.allow(n); err != nil {
-			return err
+			return certmagic.ErrNoRetry{Err: err} // the box has been renamed meanwhile: trying on would hold up who asks next
 		}
 	}
 	return nil

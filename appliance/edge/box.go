@@ -70,6 +70,8 @@ type Box struct {
 	ports     atomic.Pointer[ports]
 	flow      *flow // requests over TCP
 	tls       *tls.Config
+	life      context.Context // ends when the box is closed
+	die       context.CancelFunc
 	problem   atomic.Pointer[string] // what went wrong after a change; nil for nothing
 
 	mu        sync.Mutex      // for what follows
@@ -89,6 +91,7 @@ type Box struct {
 func ListenBox(ctx context.Context, cfg BoxConfig, handler http.Handler) (*Box, error) {
 	cfg.complete()
 	b := &Box{cfg: cfg, flow: newFlow(), failed: make(chan error, 1), uncare: func() {}}
+	b.life, b.die = context.WithCancel(context.WithoutCancel(ctx))
 	b.tls = b.tlsConfig()
 	b.SetHandler(handler)
 	b.ports.Store(&ports{})
@@ -132,6 +135,7 @@ func (c *BoxConfig) complete() {
 func (b *Box) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.die()
 	b.ports.Load().close()
 	if m := b.manner.Load(); m != nil {
 		m.certs.close()
@@ -178,12 +182,14 @@ func (b *Box) HTTPPort() int {
 }
 
 // Self says how this machine reaches the box over TLS: at which address, and what the certificate that it shows is
-// checked against, which the operator's own is too.
+// checked against, which the operator's own is too. Whether that has expired, or the clock is wrong, does not matter here.
 func (b *Box) Self() (address string, t *tls.Config) {
-	roots := x509.NewCertPool()
+	roots, name := x509.NewCertPool(), b.Name()
 	roots.AddCert(b.authority.root)
-	if own := b.manner.Load().certs.own.Load(); own != nil {
+	now := b.authority.now
+	if own := b.manner.Load().certs.own.Load(); own != nil && own.Leaf.VerifyHostname(name) == nil {
 		roots.AddCert(own.Leaf)
+		now = func() time.Time { return own.Leaf.NotAfter }
 	}
 	at := b.ports.Load().tcp.at
 	ip := at.IP
@@ -193,7 +199,7 @@ func (b *Box) Self() (address string, t *tls.Config) {
 	case ip.IsUnspecified():
 		ip = net.IPv6loopback
 	}
-	return net.JoinHostPort(ip.String(), strconv.Itoa(at.Port)), &tls.Config{RootCAs: roots, ServerName: b.Name(), MinVersion: tls.VersionTLS12}
+	return net.JoinHostPort(ip.String(), strconv.Itoa(at.Port)), &tls.Config{RootCAs: roots, ServerName: name, MinVersion: tls.VersionTLS12, Time: now}
 }
 
 // Problem says what went wrong when the last change was carried through, after it was taken on. Empty when nothing did.

@@ -139,7 +139,7 @@ func challenged(hello *tls.ClientHelloInfo) bool {
 // came in.
 func (c *certificates) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c.public != nil && challenged(hello) {
-		return c.public.GetCertificate(hello)
+		return c.obtain(c.public, hello)
 	}
 	name := canonical(hello.ServerName)
 	if _, err := netip.ParseAddr(name); err == nil {
@@ -156,12 +156,21 @@ func (c *certificates) get(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 		if !slices.Contains(n.public, name) && n.wildcard(name) == "" {
 			return nil, fmt.Errorf("%q is not a name of this box", name)
 		}
-		return c.public.GetCertificate(hello)
+		return c.obtain(c.public, hello)
 	}
 	if err := c.box.mayCertify(name); err != nil { // before anything is looked up or made
 		return nil, err
 	}
-	return c.local.GetCertificate(hello)
+	return c.obtain(c.local, hello)
+}
+
+// obtain finds or makes a certificate for a handshake. It does not outlive the box: others of the same name, in this
+// process too, would wait for it.
+func (c *certificates) obtain(from *certmagic.Config, hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	ctx, cancel := context.WithCancel(hello.Context())
+	defer cancel()
+	defer context.AfterFunc(c.box.life, cancel)()
+	return from.GetCertificateWithContext(ctx, hello)
 }
 
 // localAddress returns the address at which a connection came in.

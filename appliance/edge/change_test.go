@@ -7,10 +7,12 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strconv"
 	"strings"
@@ -420,7 +422,10 @@ func TestSelf(t *testing.T) {
 	dir, key := t.TempDir(), newKey(t)
 	foreign := serve(t, config(), nil)
 	writePair(t, dir, foreign.Sign(&x509.Certificate{DNSNames: []string{"testbox.local"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}, key.Public()), key)
+	expired := t.TempDir() // nobody's reason to start the box again
+	writePair(t, expired, foreign.Sign(&x509.Certificate{DNSNames: []string{"testbox.local"}, NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour)}, key.Public()), key)
 	for _, host := range []string{"127.0.0.1", "", "0.0.0.0"} {
+		dir, expired = expired, dir
 		for _, mode := range []string{edge.ModeLocal, edge.ModeFiles} {
 			cfg := b.Manner()
 			cfg.Host, cfg.TLS = host, edge.TLSConfig{Mode: mode, Certificate: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
@@ -435,5 +440,75 @@ func TestSelf(t *testing.T) {
 			}
 			c.Close()
 		}
+	}
+}
+
+// TestChangeAtRandom goes through configurations that a seed chooses, each of which may clash with the ports that the box
+// has or others have, while streams run. After each step the box serves what it says it does, and has changed in
+// whole or not at all.
+func TestChangeAtRandom(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 1))
+			b := serve(t, config(), nil)
+			taken, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer taken.Close()
+			dir, key := t.TempDir(), newKey(t)
+			writePair(t, dir, b.Sign(&x509.Certificate{DNSNames: []string{"testbox.local"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour)}, key.Public()), key)
+			files := edge.TLSConfig{Mode: edge.ModeFiles, Certificate: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+			wrong := files
+			wrong.Key = dir
+			ports := []int{0, freePort(t), freePort(t), freePort(t), taken.Addr().(*net.TCPAddr).Port}
+			s := openStreams(t, b)
+			refused := 0
+			for range 25 {
+				before, port, plain := b.Manner(), b.Port(), b.HTTPPort()
+				cfg := before
+				switch random.IntN(3) {
+				case 0:
+					cfg.Port, cfg.HTTPPort = ports[random.IntN(len(ports))], append(ports, -1)[random.IntN(len(ports)+1)]
+				case 1:
+					cfg.Host, cfg.HTTP3 = []string{"127.0.0.1", "0.0.0.0", ""}[random.IntN(3)], random.IntN(4) > 0
+				case 2:
+					cfg.TLS, cfg.WriteTimeout = []edge.TLSConfig{{Mode: edge.ModeLocal}, files, wrong}[random.IntN(3)], time.Duration(1+random.IntN(3))*time.Minute
+				}
+				cfg.Names = []string{fmt.Sprintf("n%d.lan", random.IntN(1000))}
+				if cfg.Port == cfg.HTTPPort && cfg.Port != 0 {
+					continue // the configuration's reader refuses that
+				}
+				if err := b.Take(cfg); err != nil {
+					refused++
+					if now := b.Manner(); b.Port() != port || b.HTTPPort() != plain || !reflect.DeepEqual(now.Names, before.Names) || now.Host != before.Host {
+						t.Fatalf("half of %+v is taken, after %v", cfg, err)
+					}
+				} else if cfg.Port != 0 && b.Port() != cfg.Port || cfg.HTTPPort > 0 && b.HTTPPort() != cfg.HTTPPort || (cfg.HTTPPort < 0) != (b.HTTPPort() == 0) {
+					t.Fatalf("it is at %d and %d, not at %d and %d", b.Port(), b.HTTPPort(), cfg.Port, cfg.HTTPPort)
+				}
+				for _, p := range []string{"h1", "h2"} {
+					if _, body := get(t, b.client(t, p), "https://"+append(b.Manner().Names, "testbox.local")[0]+"/"); body != "new" {
+						t.Fatalf("%s answers %q", p, body)
+					}
+				}
+				if b.HTTPPort() != 0 {
+					res, err := http.Get(fmt.Sprintf("http://localhost:%d/trust/fingerprint", b.HTTPPort()))
+					if err != nil || res.StatusCode != 200 {
+						t.Fatalf("the trust page: %v", err)
+					}
+					res.Body.Close()
+				}
+			}
+			s.end(t)
+			t.Logf("%d changes were refused", refused)
+			if !b.Manner().HTTP3 {
+				return
+			}
+			until(t, func() bool { return strings.HasPrefix(altSvc(t, b), "h3=") })
+			if _, body := get(t, b.client(t, "h3"), "https://testbox.local/"); body != "new" {
+				t.Errorf("over HTTP/3: %q", body)
+			}
+		})
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -110,12 +111,22 @@ func (o boxOptions) read(stored map[string]string) (config.Box, config.Origins, 
 	if first, second := filepath.Join(o.state, configNames[0]), filepath.Join(o.state, configNames[1]); o.file == "" && exists(first) && exists(second) {
 		return config.Box{}, nil, config.ProblemsError{{Where: second, Text: "there is " + first + " as well; keep one of them"}}
 	}
-	text, err := os.ReadFile(src.File)
+	text, err := readUpTo(src.File, config.MaxFile+1)
 	if err != nil && (o.file != "" || exists(src.File)) {
 		return config.Box{}, nil, fmt.Errorf("reading the configuration: %w", err)
 	}
 	src.Text = text
 	return config.ReadBox(src)
+}
+
+// readUpTo reads a file, and no more of it than so many bytes.
+func readUpTo(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // it was only read
+	return io.ReadAll(io.LimitReader(f, most))
 }
 
 // exposed says that others of this machine can read secrets of the configuration; empty when they cannot.

@@ -33,7 +33,7 @@ func (b *box) settle(ctx context.Context) error {
 		}
 	}
 	b.up.Store(true)
-	b.system.say("READY=1\nSTATUS=serving " + b.edge.URL())
+	b.system.say(b.serves())
 	b.log.Info("ready", "after", time.Since(b.began).Round(time.Millisecond))
 	every := b.system.watchdog()
 	for pause(ctx, cmp.Or(every/4, time.Hour)) { // one look may fail, and two
@@ -48,6 +48,9 @@ func (b *box) settle(ctx context.Context) error {
 	}
 	return nil
 }
+
+// serves is what the system is told once the box answers.
+func (b *box) serves() string { return "READY=1\nSTATUS=serving " + b.edge.URL() }
 
 // pause waits; false says that ctx has ended.
 func pause(ctx context.Context, d time.Duration) bool {

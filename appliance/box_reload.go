@@ -43,10 +43,10 @@ func (b *box) prepare(ctx context.Context, a *boxAssembly) (_ *change, err error
 	if c.api, err = gateway.New(gateway.Config{Fleet: fleet{b}, Door: door{b}, Decider: chooser{b}, Metrics: b.metrics, Limits: a.cfg.Limits(), Log: b.log}); err != nil {
 		return nil, err
 	}
-	if c.report, err = b.newReporting(ctx, a.cfg); err != nil {
+	if c.edge, err = b.edge.Prepare(ctx, b.edgeConfig(a.cfg)); err != nil {
 		return nil, err
 	}
-	if c.edge, err = b.edge.Prepare(ctx, b.edgeConfig(a.cfg)); err != nil {
+	if c.report, err = b.newReporting(ctx, a.cfg); err != nil {
 		c.discard(ctx)
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (b *box) reload(ctx context.Context) error {
 	defer b.reloading.Unlock()
 	if b.up.Load() {
 		b.system.say(reloading())
-		defer b.system.say("READY=1")
+		defer func() { b.system.say(b.serves()) }()
 	}
 	a, err := b.read(ctx)
 	if err == nil {
@@ -134,7 +134,7 @@ func (b *box) reload(ctx context.Context) error {
 		return err
 	}
 	b.problems.set("reload", "")
-	b.log.Info("read the configuration", "models", len(a.models))
+	b.log.Info("read the configuration", "models", len(a.models), "at", b.edge.URL())
 	return nil
 }
 
@@ -149,6 +149,22 @@ func (b *box) takeOn(ctx context.Context) error {
 		Status: http.StatusConflict, Type: wire.TypeInvalid, Code: "configuration_wrong", NoRetry: true,
 		Message: "this is kept, but takes effect only once the configuration is right: " + err.Error(),
 	}
+}
+
+// wouldTake reports whether other settings could be taken on. Nothing is.
+func (b *box) wouldTake(ctx context.Context, next map[string]string) error {
+	b.reloading.Lock()
+	defer b.reloading.Unlock()
+	a, err := b.readWith(ctx, next)
+	if err != nil {
+		return err
+	}
+	c, err := b.prepare(ctx, a)
+	if err != nil {
+		return err
+	}
+	c.discard(ctx)
+	return nil
 }
 
 // takeSettings takes other settings on, and keeps them: both or neither.

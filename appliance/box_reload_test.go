@@ -3,11 +3,13 @@
 package main_test
 
 import (
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // configure writes the configuration of a box that runs, as one that is there from one moment to the next.
@@ -138,5 +140,60 @@ func TestCopyHoldsTOML(t *testing.T) {
 		if (err == nil) != (there == "") || there == "" && string(text) != "name = \"attic\"\n" {
 			t.Errorf("%s: %q, %v", name, text, err)
 		}
+	}
+}
+
+// TestConfigurationGone takes the file away: nothing changes until somebody means it.
+func TestConfigurationGone(t *testing.T) {
+	b := startBox(t)
+	b.configure(t, "1bit.yaml", "name: attic\n")
+	b.ask(t, "POST", "/admin/v1/reload", "")
+	if err := os.Remove(filepath.Join(b.state, "1bit.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	status := ""
+	for end := time.Now().Add(time.Minute); !strings.Contains(status, "the configuration is gone"); {
+		if status = b.ask(t, "GET", "/admin/v1/status", ""); time.Now().After(end) {
+			t.Fatalf("nothing is said: %s", status)
+		}
+	}
+	if !strings.Contains(status, `"name": "attic"`) {
+		t.Errorf("the status is %s", status)
+	}
+	b.ask(t, "POST", "/admin/v1/reload", "")
+	if status := b.ask(t, "GET", "/admin/v1/status", ""); !strings.Contains(status, `"name": "1bit"`) || strings.Contains(status, "gone") {
+		t.Errorf("the status is %s", status)
+	}
+}
+
+// TestClaimChoosesWhatCanBe refuses a claim with settings that the box could not take on, and would not start with.
+func TestClaimChoosesWhatCanBe(t *testing.T) {
+	b := startBox(t)
+	b.configure(t, "1bit.yaml", "tls: {certificate: /nowhere/c.pem, key: /nowhere/k.pem}\n")
+	b.ask(t, "POST", "/admin/v1/reload", "")
+	claim := func(mode string) (int, string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), "POST", "https://"+b.address+"/claim",
+			strings.NewReader(`{"code":"`+b.code+`","name":"anna","password":"`+strings.TrimSpace(password)+`","tls_mode":"`+mode+`"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		res, err := credulous().Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		text, err := io.ReadAll(res.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res.StatusCode, string(text)
+	}
+	if code, text := claim("files"); code != 400 || !strings.Contains(text, "/nowhere/c.pem") {
+		t.Errorf("%d %s", code, text)
+	}
+	if code, text := claim("local"); code != 200 {
+		t.Errorf("the code is used up: %d %s", code, text)
 	}
 }

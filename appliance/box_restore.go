@@ -80,13 +80,10 @@ func (r *restoring) finish(ctx context.Context, b *box) error {
 	return errRestored
 }
 
-// maxConfig is the longest configuration that goes into a copy, in bytes.
-const maxConfig = 1 << 20
-
 // BackupFiles is the configuration, where it is a file of reasonable length.
 func (c control) BackupFiles() map[string][]byte {
-	text, err := os.ReadFile(c.b.options.path())
-	if err != nil || len(text) > maxConfig {
+	text, err := readUpTo(c.b.options.path(), config.MaxFile+1)
+	if err != nil || len(text) > config.MaxFile {
 		return nil
 	}
 	name := configNames[0]
@@ -127,7 +124,7 @@ func (b *box) chosen(ctx context.Context, values map[string]string) (map[string]
 			return nil, &engine.InvalidError{Param: path, Code: "set_elsewhere", Message: fmt.Sprintf("%s is set by %s; it cannot be chosen here", path, from)}
 		}
 	}
-	if _, _, err := b.options.read(next); err != nil {
+	if err := b.wouldTake(ctx, next); err != nil {
 		return nil, &engine.InvalidError{Code: "invalid_value", Message: err.Error()}
 	}
 	raw, err := json.Marshal(next)

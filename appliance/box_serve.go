@@ -150,6 +150,12 @@ func (b *box) watch(ctx context.Context) error {
 			if seen := b.seen.Load(); !steady || now == *seen {
 				continue
 			}
+			if !exists(b.options.path()) { // by mistake, or a drive that is away: a box without one would move and lose its models
+				b.seen.Store(&now)
+				b.log.Error("the configuration is gone; it stays in force until the next start, or until it is read again on purpose", "file", b.options.path())
+				b.problems.set("reload", "the configuration is gone, and stays in force until the next start: "+b.options.path())
+				continue
+			}
 		}
 		_ = b.reload(ctx) // it has told the log and the status
 	}

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// maxFile is the longest configuration file that is read, in bytes.
-const maxFile = 1 << 20
+// MaxFile is the longest configuration file that is taken, in bytes.
+const MaxFile = 1 << 20
 
 // Problem is one mistake in a configuration.
 type Problem struct {
@@ -82,8 +82,8 @@ func (r *reader) line(n int) string { return r.file + ":" + strconv.Itoa(n) }
 
 // content reads the file. An empty one is a configuration too.
 func (r *reader) content(text []byte, box *Box) {
-	if len(text) > maxFile {
-		r.bad(r.file, "the file is larger than %d bytes", maxFile)
+	if len(text) > MaxFile {
+		r.bad(r.file, "the file is larger than %d bytes", MaxFile)
 		return
 	}
 	read := readYAML

@@ -243,6 +243,18 @@ role = "embedding"
 	}
 }
 
+// TestBoxMarks reads files as editors of other systems write them.
+func TestBoxMarks(t *testing.T) {
+	for file, text := range map[string]string{
+		"box.yaml": "\ufeffname: attic\r\nlog:\r\n  keep: 2d\r\n", "box.toml": "\ufeffname = 'attic'\r\n[log]\r\nkeep = '2d'\r\n",
+	} {
+		box, origins, err := readAs(file, text)
+		if err != nil || box.Name != "attic" || box.Log.Keep != 48*time.Hour || origins["log.keep"] != file+":3" {
+			t.Errorf("%s: %v, %v", file, origins, err)
+		}
+	}
+}
+
 // TestBoxTOMLOverrides holds that what stands above a file stands above one in TOML too.
 func TestBoxTOMLOverrides(t *testing.T) {
 	box, origins, err := config.ReadBox(config.Source{

@@ -13,7 +13,8 @@ import (
 
 // readTOML reads a file in TOML.
 func readTOML(content []byte) (*node, *treeError) {
-	t := tomlReader{root: &node{form: table, line: 1}, content: content, ends: []int{}}
+	content = bytes.TrimPrefix(content, []byte("\ufeff")) // some editors write a mark
+	t := tomlReader{root: &node{form: table, line: 1}}
 	for at, c := range content {
 		if c == '\n' {
 			t.ends = append(t.ends, at)
@@ -51,7 +52,6 @@ func readTOML(content []byte) (*node, *treeError) {
 // tomlReader makes a tree of the expressions of a file.
 type tomlReader struct {
 	parser  unstable.Parser
-	content []byte
 	ends    []int // where lines end
 	root    *node
 	into    *node // the table of the last header

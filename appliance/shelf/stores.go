@@ -47,12 +47,17 @@ type storeObject struct {
 
 const day = 24 * time.Hour
 
-func (l *Shelf) storeOf(c *call, s documents.Collection) (storeObject, error) {
-	n, err := l.Keeper.Counts(c.ctx, c.visit.Reader, s.ID, "")
+// storeOf counts first: what has been completed by then shows in the rest.
+func (l *Shelf) storeOf(c *call, id string) (storeObject, error) {
+	n, err := l.Keeper.Counts(c.ctx, c.visit.Reader, id, "")
 	if err != nil {
 		return storeObject{}, err
 	}
-	used, err := l.Keeper.Bytes(c.ctx, c.visit.Reader, s.ID)
+	used, err := l.Keeper.Bytes(c.ctx, c.visit.Reader, id)
+	if err != nil {
+		return storeObject{}, err
+	}
+	s, err := l.Keeper.Collection(c.ctx, c.visit.Reader, id)
 	o := storeObject{ID: s.ID, Object: "vector_store", CreatedAt: s.Created.Unix(), Name: s.Name, UsageBytes: used, FileCounts: countsOf(n),
 		Status: "completed", LastActiveAt: s.Active.Unix(), Metadata: s.Metadata, Sharing: s.Sharing, Model: s.Model}
 	if o.FileCounts.InProgress > 0 {
@@ -170,7 +175,7 @@ func (l *Shelf) create(c *call) (any, error) {
 		}
 	}
 	l.Wake()
-	return l.storeOf(c, s)
+	return l.storeOf(c, s.ID)
 }
 
 func (l *Shelf) list(c *call) (any, error) {
@@ -187,7 +192,7 @@ func (l *Shelf) list(c *call) (any, error) {
 		if !c.visit.sees(s.ID) {
 			continue
 		}
-		o, err := l.storeOf(c, s)
+		o, err := l.storeOf(c, s.ID)
 		if err != nil {
 			return nil, err
 		}
@@ -197,11 +202,7 @@ func (l *Shelf) list(c *call) (any, error) {
 }
 
 func (l *Shelf) get(c *call) (any, error) {
-	s, err := l.Keeper.Collection(c.ctx, c.visit.Reader, c.r.PathValue("store"))
-	if err != nil {
-		return nil, err
-	}
-	return l.storeOf(c, s)
+	return l.storeOf(c, c.r.PathValue("store"))
 }
 
 func (l *Shelf) update(c *call) (any, error) {
@@ -219,7 +220,7 @@ func (l *Shelf) update(c *call) (any, error) {
 	if s, err = l.Keeper.UpdateCollection(c.ctx, c.visit.Reader, s); err != nil {
 		return nil, err
 	}
-	return l.storeOf(c, s)
+	return l.storeOf(c, s.ID)
 }
 
 func (l *Shelf) remove(c *call) (any, error) {

@@ -4,6 +4,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -40,13 +41,17 @@ const readers = 4
 const (
 	writerOptions = "_journal_mode=WAL&_synchronous=FULL&_busy_timeout=5000&_foreign_keys=on&_txlock=immediate&_defensive=1" +
 		"&_pragma=secure_delete(1)&_pragma=fullfsync(1)&_pragma=journal_size_limit(67108864)&_pragma=trusted_schema(0)"
-	readerOptions = "_query_only=on&_busy_timeout=5000&_defensive=1&_pragma=cache_size(-16384)&_pragma=trusted_schema(0)"
+	readerOptions = "_query_only=on&_busy_timeout=5000&_defensive=1&_pragma=trusted_schema(0)"
+	usualCache    = 16 << 10 // KiB
 )
 
 // Config says what to open.
 type Config struct {
 	Path   string
 	Schema fs.FS // files VERSION.sql; the last statement of each sets user_version
+	// Cache is the memory of each reading connection for pages, in KiB; 0 for
+	// 16 MiB. The system keeps pages too.
+	Cache int
 	// Copy, if it is set, is called before an older database is migrated.
 	Copy func(ctx context.Context, version int) error
 }
@@ -81,7 +86,7 @@ func Open(ctx context.Context, c Config) (*DB, error) {
 	if err := w.conn.QueryRowContext(ctx, "pragma quick_check(1)").Scan(&said); err != nil || said != "ok" {
 		return nil, errors.Join(fmt.Errorf("%w: %s", ErrCorrupt, said), err, w.close())
 	}
-	if d.r, err = openReader(c.Path); err != nil {
+	if d.r, err = openReader(c.Path, cmp.Or(c.Cache, usualCache)); err != nil {
 		return nil, errors.Join(meaning(err), w.close())
 	}
 	return d, nil
@@ -110,8 +115,8 @@ type reader struct {
 	stmts sync.Map // query -> *sql.Stmt
 }
 
-func openReader(path string) (*reader, error) {
-	db, err := sql.Open("sqlite", dsn(path, readerOptions))
+func openReader(path string, cache int) (*reader, error) {
+	db, err := sql.Open("sqlite", dsn(path, fmt.Sprintf("%s&_pragma=cache_size(-%d)", readerOptions, cache)))
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,10 @@ import (
 //go:embed schema/*.sql
 var schema embed.FS
 
+// cache is each connection's memory for pages, in KiB. Vectors are in memory
+// already, and what else a search reads is little.
+const cache = 2 << 10
+
 // FileName is the database's, in the state directory.
 const FileName = "documents.db"
 
@@ -57,11 +61,11 @@ func Open(ctx context.Context, c Config) (*Keeper, error) {
 		return nil, err
 	}
 	path := filepath.Join(c.Dir, FileName)
-	db, err := sqlite.Open(ctx, sqlite.Config{Path: path, Schema: steps})
+	db, err := sqlite.Open(ctx, sqlite.Config{Path: path, Schema: steps, Cache: cache})
 	aside := ""
 	if errors.Is(err, sqlite.ErrCorrupt) {
 		if aside, err = setAside(path); err == nil {
-			db, err = sqlite.Open(ctx, sqlite.Config{Path: path, Schema: steps})
+			db, err = sqlite.Open(ctx, sqlite.Config{Path: path, Schema: steps, Cache: cache})
 		}
 	}
 	if err != nil {

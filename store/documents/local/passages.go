@@ -186,15 +186,10 @@ const passageColumns = "p.id, a.collection, a.file, p.ordinal, p.path, p.text, p
 
 // Passages returns those that can be found, in the order of ids.
 func (k *Keeper) Passages(ctx context.Context, by documents.Reader, ids []int64) ([]documents.Passage, error) {
-	out := make([]documents.Passage, 0, len(ids))
-	for _, id := range ids {
-		list, err := k.passages(ctx, by, "p.id = ?", id)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, list...)
+	if len(ids) == 0 {
+		return nil, nil
 	}
-	return out, nil
+	return k.passages(ctx, by, "p.id in (select value from json_each(?))", toJSON(ids))
 }
 
 // PassagesOf returns those of a file in a collection, in order.

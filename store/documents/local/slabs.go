@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"sync"
@@ -143,7 +144,7 @@ func (s *slabs) read(ctx context.Context, to *vector.Slab, collection string, fi
 		return err
 	}
 	defer rows.Close()
-	var blob []byte
+	var blob sql.RawBytes // of the row, no copy
 	v := make([]float32, 0, to.Dims())
 	for rows.Next() {
 		var id int64

@@ -218,7 +218,7 @@ func (b bench) buildPeer(ctx context.Context, w *world) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close()
+	defer db.Close() //nolint:errcheck // the commit counts
 	if _, err := db.ExecContext(ctx, fmt.Sprintf("create virtual table v using vec0(embedding float[%d] distance_metric=cosine)", b.dims)); err != nil {
 		return err
 	}
@@ -270,7 +270,7 @@ func (b bench) measureStore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer keeper.Close()
+	defer keeper.Close() //nolint:errcheck // nothing was written
 	opened := time.Since(begin)
 	e := &fixed{}
 	s, err := search.New(search.Config{Keeper: keeper, Embedder: func(context.Context) (ingest.Embedder, error) { return e, nil }})
@@ -293,7 +293,7 @@ func (b bench) measureStore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer peer.Close()
+	defer peer.Close() //nolint:errcheck // nothing was written
 	peer.SetMaxOpenConns(1)
 	return b.compare(ctx, &sides{w: w, keeper: keeper, searcher: s, embedder: e, id: id, peer: peer})
 }
@@ -321,7 +321,9 @@ func (b bench) compare(ctx context.Context, s *sides) error {
 			name string
 			f    func() ([]int64, error)
 		}{
-			{"vectors", func() ([]int64, error) { return ids(s.keeper.Near(ctx, documents.System(), s.id, modelName, v, nil, k)) }},
+			{"vectors", func() ([]int64, error) {
+				return ids(s.keeper.Near(ctx, documents.System(), s.id, modelName, v, nil, k))
+			}},
 			{"words, usual", func() ([]int64, error) { return ids(s.keeper.Words(ctx, documents.System(), s.id, common, nil, k)) }},
 			{"words, rare", func() ([]int64, error) { return ids(s.keeper.Words(ctx, documents.System(), s.id, rare, nil, k)) }},
 			{"hybrid", func() ([]int64, error) {

@@ -119,13 +119,22 @@ func (s *Searcher) Search(ctx context.Context, by documents.Reader, q Query) (An
 			return Answer{}, err
 		}
 	}
-	if a.Results, err = s.results(ctx, by, all[:min(len(all), pool)]); err != nil {
+	ranker, err := s.ranker(ctx, q)
+	if err != nil {
 		return Answer{}, err
 	}
-	if q.Rerank && s.Reranker != nil {
-		if a.Reranked, err = s.rerank(ctx, q.Text, a.Results); err != nil {
+	want := q.K
+	if ranker != nil {
+		want = pool
+	}
+	if a.Results, err = s.results(ctx, by, all, want); err != nil {
+		return Answer{}, err
+	}
+	if ranker != nil {
+		if err := rerank(ctx, ranker, q.Text, a.Results); err != nil {
 			return Answer{}, err
 		}
+		a.Reranked = true
 	}
 	a.Results = slices.DeleteFunc(a.Results, func(r Result) bool { return r.Score < q.MinScore })
 	a.Results = a.Results[:min(len(a.Results), q.K)]
@@ -231,8 +240,22 @@ func join(words, vectors []documents.Scored, mode Mode) []found {
 	return out
 }
 
-// results reads what was found. A passage that is gone by now is left out.
-func (s *Searcher) results(ctx context.Context, by documents.Reader, all []found) ([]Result, error) {
+// results reads the best of what was found, as many as are wanted. A passage
+// that is gone by now is left out, and the next one takes its place.
+func (s *Searcher) results(ctx context.Context, by documents.Reader, all []found, want int) ([]Result, error) {
+	var out []Result
+	for len(out) < want && len(all) > 0 {
+		n := min(len(all), want-len(out))
+		some, err := s.read(ctx, by, all[:n])
+		if err != nil {
+			return nil, err
+		}
+		out, all = append(out, some...), all[n:]
+	}
+	return out, nil
+}
+
+func (s *Searcher) read(ctx context.Context, by documents.Reader, all []found) ([]Result, error) {
 	ids := make([]int64, len(all))
 	for i, f := range all {
 		ids[i] = f.ID
@@ -283,11 +306,18 @@ func (s *Searcher) results(ctx context.Context, by documents.Reader, all []found
 	return out, nil
 }
 
-// rerank orders results by a reranker; without one it leaves them.
-func (s *Searcher) rerank(ctx context.Context, query string, results []Result) (bool, error) {
-	r, err := s.Reranker(ctx)
-	if err != nil || r == nil || len(results) == 0 {
-		return false, err
+// ranker returns the reranker for a query; nil for none.
+func (s *Searcher) ranker(ctx context.Context, q Query) (Reranker, error) {
+	if !q.Rerank || s.Reranker == nil {
+		return nil, nil
+	}
+	return s.Reranker(ctx)
+}
+
+// rerank orders results by a reranker.
+func rerank(ctx context.Context, r Reranker, query string, results []Result) error {
+	if len(results) == 0 {
+		return nil
 	}
 	texts := make([]string, len(results))
 	for i, p := range results {
@@ -295,14 +325,14 @@ func (s *Searcher) rerank(ctx context.Context, query string, results []Result) (
 	}
 	scores, err := r.Rerank(ctx, query, texts)
 	if err != nil {
-		return false, err
+		return err
 	}
 	if len(scores) != len(results) {
-		return false, fmt.Errorf("the reranker returned %d scores for %d texts", len(scores), len(results))
+		return fmt.Errorf("the reranker returned %d scores for %d texts", len(scores), len(results))
 	}
 	for i := range results {
 		results[i].Score = scores[i]
 	}
 	slices.SortStableFunc(results, func(a, b Result) int { return cmp.Compare(b.Score, a.Score) })
-	return true, nil
+	return nil
 }

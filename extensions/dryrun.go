@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -16,8 +17,12 @@ import (
 	"onebit/extensions/payload"
 )
 
-// patience is how many times its wall clock a call of the dry run may take: the box may be busy, and units bound the work.
-const patience = 20
+// A box may be busy while a module is tried, and units bound the work: so a call of the dry run may take many times its wall
+// clock, and one that is late is made again.
+const (
+	patience = 20
+	tries    = 3
+)
 
 // plain is the request that is made where there is no other.
 func plain() abi.Request {
@@ -177,12 +182,23 @@ func (t *trial) call(ctx context.Context, raw []byte) ([]byte, int64, error) {
 		},
 	}
 	res, err := t.w.Call(ctx, c)
+	for n := 1; n < tries && late(err) && ctx.Err() == nil; n++ {
+		begin = time.Now()
+		c.Deadline = begin.Add(patience * t.j.Limits.Deadline)
+		res, err = t.w.Call(ctx, c)
+	}
 	if err != nil {
 		return nil, 0, err
 	}
 	t.took = append(t.took, time.Since(begin))
 	t.r.Units, t.r.Pages = max(t.r.Units, res.Units), max(t.r.Pages, int64(res.Pages))
 	return res.Answer, res.Units, nil
+}
+
+// late tells whether a call took too long.
+func late(err error) bool {
+	c, ok := errors.AsType[*host.CallError](err)
+	return ok && c.Cause == host.CauseTimeout
 }
 
 // estimate is about how many tokens a text has.

@@ -315,7 +315,9 @@ func (m *Manager) try(ctx context.Context, mod Module, c Choice) (Report, error)
 	if err := m.cfg.Runner.Prepare(ctx, j); err != nil {
 		return Report{}, refusal(ctx, "compile", err)
 	}
-	w, err := m.cfg.Runner.Start(ctx, j)
+	patient := j
+	patient.Limits.Deadline *= patience
+	w, err := m.cfg.Runner.Start(ctx, patient)
 	if err != nil {
 		return Report{}, refusal(ctx, "setup", err)
 	}

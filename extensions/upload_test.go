@@ -218,3 +218,23 @@ func TestSignatures(t *testing.T) {
 		}
 	}
 }
+
+// TestBusyBox: a module that is late twice, since the box is busy, is not to blame; one that is late each time is.
+func TestBusyBox(t *testing.T) {
+	f := open(t)
+	late := 0
+	g := func(abi.Request, host.Call) (string, error) {
+		if late++; late%3 != 0 {
+			return "", &host.CallError{Cause: host.CauseTimeout}
+		}
+		return "", nil
+	}
+	if h := f.add("m", g); f.state(h) != "ready" {
+		t.Error(f.state(h))
+	}
+	b := module("slow", abi.Policy)
+	f.runner.guests[hashOf(b)] = always("", &host.CallError{Cause: host.CauseTimeout})
+	if _, err := f.push(upload{module: b, manifest: manifest("slow", "")}); err == nil || !strings.Contains(err.Error(), "timeout") {
+		t.Error(err)
+	}
+}

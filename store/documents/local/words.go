@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode"
 
 	"onebit/store/documents"
 	"onebit/store/documents/chunk"
@@ -52,7 +51,7 @@ func bodies(ctx context.Context, t *sqlite.Tx, a attachment) ([]body, error) {
 		if err == nil {
 			err = json.Unmarshal([]byte(path), &c.Path)
 		}
-		b.text = spaced(c.Embedded())
+		b.text = documents.Searchable(c.Embedded())
 		return b, err
 	})
 }
@@ -83,77 +82,6 @@ func eachWords(ctx context.Context, t *sqlite.Tx, a attachment, query string) er
 	return nil
 }
 
-// dense tells scripts that put no spaces between words.
-func dense(r rune) bool {
-	return unicode.In(r, unicode.Han, unicode.Hiragana, unicode.Katakana, unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)
-}
-
-// spaced puts spaces between the characters of such scripts, so that each is a
-// word of the index.
-func spaced(s string) string {
-	if strings.IndexFunc(s, dense) < 0 {
-		return s
-	}
-	var t strings.Builder
-	t.Grow(len(s) * 4 / 3)
-	for _, r := range s {
-		if dense(r) {
-			t.WriteByte(' ')
-			t.WriteRune(r)
-			t.WriteByte(' ')
-		} else {
-			t.WriteRune(r)
-		}
-	}
-	return t.String()
-}
-
-// terms returns what a query looks for, each as a string of FTS5: words, and
-// pairs of characters of dense scripts. Nothing of the query's own marks stays,
-// so that no query is an expression.
-func terms(query string) []string {
-	var out []string
-	seen := map[string]bool{}
-	add := func(t string) {
-		if t != "" && !seen[t] && len(out) < 64 {
-			seen[t] = true
-			out = append(out, `"`+t+`"`)
-		}
-	}
-	word := func(w string) {
-		runes := []rune(w)
-		if !dense(runes[0]) {
-			add(w)
-			return
-		}
-		if len(runes) == 1 {
-			add(w)
-		}
-		for i := range len(runes) - 1 {
-			add(string(runes[i]) + " " + string(runes[i+1]))
-		}
-	}
-	var held []rune
-	flush := func() {
-		if len(held) > 0 {
-			word(string(held))
-		}
-		held = held[:0]
-	}
-	for _, r := range query {
-		switch {
-		case !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r):
-			flush()
-			continue
-		case len(held) > 0 && dense(held[0]) != dense(r):
-			flush()
-		}
-		held = append(held, r)
-	}
-	flush()
-	return out
-}
-
 // Words finds passages of one collection by words.
 func (k *Keeper) Words(ctx context.Context, by documents.Reader, collection, query string, filter documents.Filter, most int) ([]documents.Scored, error) {
 	var n int64
@@ -165,7 +93,7 @@ func (k *Keeper) Words(ctx context.Context, by documents.Reader, collection, que
 	if err != nil || filtered && len(runs) == 0 {
 		return nil, err
 	}
-	match, err := k.match(ctx, collection, n, terms(query))
+	match, err := k.match(ctx, collection, n, quoted(documents.Terms(query)))
 	if err != nil || match == "" || most < 1 {
 		return nil, err
 	}
@@ -194,6 +122,14 @@ func (k *Keeper) Words(ctx context.Context, by documents.Reader, collection, que
 func within(runs [][2]int64, id int64) bool {
 	i, found := slices.BinarySearchFunc(runs, id, func(run [2]int64, id int64) int { return cmp.Compare(run[0], id) })
 	return found || i > 0 && id <= runs[i-1][1]
+}
+
+// quoted makes strings of FTS5 of terms, which hold no quotes.
+func quoted(terms []string) []string {
+	for i, t := range terms {
+		terms[i] = `"` + t + `"`
+	}
+	return terms
 }
 
 // match is the expression for the terms that say something: those in few

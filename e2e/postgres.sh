@@ -23,8 +23,8 @@ install() {
   say "PostgreSQL 17 with pgvector into the cache: about three minutes and 520 MB"
   rm -rf "$root" "$root.partial"
   mkdir -p "$cache"
-  mmdebstrap --quiet --variant=minbase --include=postgresql-17,postgresql-17-pgvector --aptopt='Acquire::Retries "3"' --aptopt='APT::Sandbox::User "root"' \
-    trixie "$root.partial" "deb [trusted=no] $from trixie main" >&2 ||
+  mmdebstrap --variant=minbase --include=postgresql-17,postgresql-17-pgvector --aptopt='Acquire::Retries "3"' --aptopt='APT::Sandbox::User "root"' \
+    trixie "$root.partial" "deb $from trixie main" >&2 ||
     { say "the mirror has no Debian 13 (trixie), or it cannot be installed here"; exit 1; }
   mv "$root.partial" "$root"
 }

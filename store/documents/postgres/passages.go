@@ -5,13 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/pgvector/pgvector-go"
+	"golang.org/x/text/unicode/norm"
 
 	"onebit/store/documents"
 	"onebit/store/documents/chunk"
 )
+
+// plain is a text as the index of words takes it: without the marks above and
+// below letters, which people leave out when they search.
+func plain(text string) string {
+	bare := strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Mn, r) && r < 0x370 { // those of Latin letters
+			return -1
+		}
+		return r
+	}, norm.NFD.String(text))
+	return documents.Searchable(norm.NFC.String(bare))
+}
 
 // open returns an attachment that is in progress, held until the transaction
 // ends.
@@ -45,8 +59,8 @@ func (k *Keeper) Cut(ctx context.Context, collection, file string, pages int, ch
 				c.Path = []string{}
 			}
 			text := strings.ReplaceAll(c.Text, "\x00", "")
-			b.Queue("insert into passages (attachment, ordinal, path, text, page, start, stop, tokens, words) values ($1, $2, $3, $4, $5, $6, $7, $8, to_tsvector('english', $9))",
-				a.n, i, c.Path, text, c.Page, c.Start, c.End, c.Tokens, documents.Searchable(c.Embedded()))
+			b.Queue("insert into passages (attachment, ordinal, path, text, page, start, stop, tokens, words) values ($1, $2, $3, $4, $5, $6, $7, $8, to_tsvector('words', $9))",
+				a.n, i, c.Path, text, c.Page, c.Start, c.End, c.Tokens, plain(c.Embedded()))
 			bytes += len(text)
 		}
 		if err := t.SendBatch(ctx, &b).Close(); err != nil {
@@ -224,13 +238,13 @@ func (k *Keeper) Words(ctx context.Context, by documents.Reader, collection, que
 		return nil, err
 	}
 	var parts []string
-	for _, t := range documents.Terms(query) {
+	for _, t := range documents.Terms(plain(query)) {
 		parts = append(parts, "'"+strings.ReplaceAll(t, "'", "''")+"'")
 	}
 	if len(parts) == 0 || most < 1 {
 		return nil, nil
 	}
-	return k.scored(ctx, `select p.id, ts_rank_cd(p.words, q, 1)::float8 as score from to_tsquery('english', $1) q, passages p join attachments a on a.n = p.attachment
+	return k.scored(ctx, `select p.id, ts_rank_cd(p.words, q, 1)::float8 as score from to_tsquery('words', $1) q, passages p join attachments a on a.n = p.attachment
 		where a.collection = $2 and a.status = 'completed' and p.words @@ q and ($3::bigint[] is null or a.n = any ($3)) order by score desc, p.id limit $4`,
 		strings.Join(parts, " | "), collection, runs, most)
 }

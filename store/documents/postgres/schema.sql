@@ -1,3 +1,9 @@
+-- English stems, as the other keeper has them, and no stop words: "not" and
+-- "and" can be what is looked for.
+create text search dictionary stems (template = snowball, language = english);
+create text search configuration words (copy = english);
+alter text search configuration words alter mapping for asciiword, asciihword, hword_asciipart, word, hword, hword_part with stems;
+
 create table collections (
 	id text collate "C" primary key,
 	owner text not null,

@@ -81,6 +81,10 @@ case "${1:-quick}" in
     source_tree
     ONEBIT_LLAMA_BIN=$(bash $here/llama/build.sh)
     export ONEBIT_LLAMA_BIN ONEBIT_ALL=1
+    say "PostgreSQL with pgvector"
+    local_postgres=$(bash $here/postgres.sh start)
+    eval "$local_postgres"
+    trap 'bash $here/postgres.sh stop "$ONEBIT_POSTGRES_DIR"' EXIT
     say "everything, with large models, the reference server and the soak"
     go test -count=1 -timeout 60m ./...
     evaluate powercut

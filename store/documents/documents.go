@@ -164,7 +164,9 @@ type Keeper interface {
 
 // Files keeps what was uploaded.
 type Files interface {
-	// AddFile stores content until r ends. It sets the id, size, hash and time.
+	// AddFile stores content until r ends. It sets the id, size, hash and time;
+	// for a reader that is All it keeps the id and time that are there, which is
+	// how files move from one keeper to another.
 	AddFile(ctx context.Context, by Reader, f File, r io.Reader) (File, error)
 	File(ctx context.Context, by Reader, id string) (File, error)
 	Files(ctx context.Context, by Reader, purpose string, p Page) (list []File, more bool, err error)
@@ -176,6 +178,8 @@ type Files interface {
 
 // Collections keeps the sets.
 type Collections interface {
+	// AddCollection makes an empty one. For a reader that is All it keeps the id
+	// and times that are there.
 	AddCollection(ctx context.Context, by Reader, c Collection) (Collection, error)
 	Collection(ctx context.Context, by Reader, id string) (Collection, error)
 	Collections(ctx context.Context, by Reader, p Page) (list []Collection, more bool, err error)
@@ -219,6 +223,9 @@ type Passages interface {
 	Cut(ctx context.Context, collection, file string, pages int, chunks []chunk.Chunk) error
 	// Bare lists passages without a vector of a model, at most limit.
 	Bare(ctx context.Context, collection, file, model string, limit int) ([]Text, error)
+	// Vectors returns those of a file in a collection that are searched, by
+	// passage, in order.
+	Vectors(ctx context.Context, collection, file string) ([]Vector, error)
 	// Embed stores vectors. Those whose passages are gone are dropped.
 	Embed(ctx context.Context, model string, v []Vector) error
 	// Complete makes an attachment's passages findable. All must have vectors of

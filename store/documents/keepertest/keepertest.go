@@ -37,7 +37,7 @@ const (
 // what now says.
 func Run(t *testing.T, open func(t *testing.T, now func() time.Time) documents.Keeper) {
 	tests := map[string]func(*suite){
-		"files": files, "upload that breaks": brokenUpload, "pages": pages, "collections": collections, "sharing": sharing,
+		"files": files, "moved": moved, "upload that breaks": brokenUpload, "pages": pages, "collections": collections, "sharing": sharing,
 		"attachments": attach, "batches": batches, "found once complete": foundOnceComplete, "words": words, "vectors": vectors,
 		"filters": filters, "deleting": deleting, "others see nothing": others, "change of model": changeOfModel,
 		"expiry": expiry, "limits": limits, "many at once": together,
@@ -202,6 +202,34 @@ func files(s *suite) {
 	s.is(err, documents.ErrNotFound)
 	_, err = s.k.AddFile(s.Context(), ann, documents.File{Name: "x", Owner: "ben"}, strings.NewReader("x"))
 	s.is(err, documents.ErrNotFound)
+}
+
+// moved gives what comes from another keeper the ids that it had there.
+func moved(s *suite) {
+	at := s.at.Add(-time.Hour)
+	f, err := s.k.AddFile(s.Context(), root, documents.File{ID: "file-old", Owner: "ann", Name: "x", Created: at}, strings.NewReader("abc"))
+	s.ok(err)
+	got, err := s.k.File(s.Context(), ann, "file-old")
+	s.ok(err)
+	s.same(f, got)
+	if !got.Created.Equal(at) || got.Bytes != 3 {
+		s.Errorf("%+v", got)
+	}
+	_, err = s.k.AddFile(s.Context(), root, documents.File{ID: "file-old", Owner: "ann", Name: "x"}, strings.NewReader("other"))
+	s.is(err, documents.ErrConflict)
+	var b bytes.Buffer
+	s.ok(s.k.Content(s.Context(), ann, "file-old", &b)) // the one that was there first
+	s.same("abc", b.String())
+	c, err := s.k.AddCollection(s.Context(), root, documents.Collection{ID: "vs_old", Owner: "ann", Created: at, Active: at, Metadata: map[string]string{}})
+	s.ok(err)
+	again, err := s.k.Collection(s.Context(), ann, "vs_old")
+	s.ok(err)
+	s.same(c, again)
+	g, err := s.k.AddFile(s.Context(), ann, documents.File{ID: "file-mine", Name: "x"}, strings.NewReader("abc"))
+	s.ok(err)
+	if g.ID == "file-mine" {
+		s.Error("a person chose an id")
+	}
 }
 
 func brokenUpload(s *suite) {
@@ -404,6 +432,11 @@ func foundOnceComplete(s *suite) {
 	s.ok(err)
 	if len(p) != 2 || p[0].Text != "second text" || p[1].Text != "third text" {
 		s.Errorf("the file's passages are %+v", p)
+	}
+	v, err := s.k.Vectors(s.Context(), c.ID, f.ID)
+	s.ok(err)
+	if len(v) != 2 || v[0].ID != p[0].ID || !slices.Equal(v[1].Vector, direction(2)) {
+		s.Errorf("the file's vectors are %v", v)
 	}
 	if n, err := s.k.Bytes(s.Context(), ann, c.ID); err != nil || n < 3*dims*4 {
 		s.Errorf("%d bytes, %v", n, err)

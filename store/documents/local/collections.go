@@ -63,8 +63,11 @@ func (k *Keeper) AddCollection(ctx context.Context, by documents.Reader, c docum
 	if err := checkCollection(c); err != nil {
 		return documents.Collection{}, err
 	}
-	c.ID, c.Created = newID("vs_"), k.now().UTC().Truncate(time.Millisecond)
-	c.Active, c.Model, c.Dims, c.Next, c.Generation = c.Created, "", 0, "", 0
+	if !by.All || c.ID == "" {
+		c.ID, c.Created = newID("vs_"), k.now().UTC().Truncate(time.Millisecond)
+		c.Active = c.Created
+	}
+	c.Model, c.Dims, c.Next, c.Generation = "", 0, "", 0
 	if c.Metadata == nil {
 		c.Metadata = map[string]string{}
 	}

@@ -41,10 +41,16 @@ func (k *Keeper) AddFile(ctx context.Context, by documents.Reader, f documents.F
 	case f.Name == "" || len(f.Name) > maxName || !utf8.ValidString(f.Name):
 		return documents.File{}, fmt.Errorf("%w: a file's name has 1 to %d bytes of UTF-8", documents.ErrInvalid, maxName)
 	}
-	f.ID, f.Created = newID("file-"), k.now().UTC().Truncate(time.Millisecond)
+	if !by.All || f.ID == "" {
+		f.ID, f.Created = newID("file-"), k.now().UTC().Truncate(time.Millisecond)
+	}
+	f.Bytes = 0
 	// The parts come in before the transaction that shows them, each in one of
 	// its own: an upload that takes minutes must not hold the writer.
 	if err := k.upload(ctx, &f, r); err != nil {
+		if errors.Is(err, documents.ErrConflict) { // the id is taken: what is there stays
+			return documents.File{}, err
+		}
 		if clean := k.drop(context.WithoutCancel(ctx), f.ID); clean != nil {
 			err = errors.Join(err, clean)
 		}

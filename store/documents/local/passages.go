@@ -103,6 +103,20 @@ func decodeVector(dst []float32, b []byte) []float32 {
 	return dst
 }
 
+// Vectors returns those of a file in a collection that are searched.
+func (k *Keeper) Vectors(ctx context.Context, collection, file string) ([]documents.Vector, error) {
+	rows, err := k.db.Query(ctx, `select p.id, v.vector from collections c join attachments a on a.collection = c.id join passages p on p.attachment = a.n
+		join vectors v on v.id = 2 * p.id + c.slot where c.id = ? and a.file = ? order by p.id`, collection, file)
+	list, err := sqlite.Collect(rows, err, func(r sqlite.Row) (documents.Vector, error) {
+		var v documents.Vector
+		var blob []byte
+		err := r.Scan(&v.ID, &blob)
+		v.Vector = decodeVector(nil, blob)
+		return v, err
+	})
+	return list, meaning(err)
+}
+
 // Embed stores vectors.
 func (k *Keeper) Embed(ctx context.Context, model string, vectors []documents.Vector) error {
 	return k.write(ctx, func(t *sqlite.Tx) error {

@@ -61,14 +61,17 @@ func (k *Keeper) AddCollection(ctx context.Context, by documents.Reader, c docum
 	if err := checkCollection(c); err != nil {
 		return documents.Collection{}, err
 	}
-	c.ID, c.Created = newID("vs_"), k.now().UTC().Truncate(time.Millisecond)
-	c.Active, c.Model, c.Dims, c.Next, c.Generation = c.Created, "", 0, "", 0
+	if !by.All || c.ID == "" {
+		c.ID, c.Created = newID("vs_"), k.now().UTC().Truncate(time.Millisecond)
+		c.Active = c.Created
+	}
+	c.Model, c.Dims, c.Next, c.Generation = "", 0, "", 0
 	if c.Metadata == nil {
 		c.Metadata = map[string]string{}
 	}
 	err := k.write(ctx, func(t pgx.Tx) error {
-		_, err := t.Exec(ctx, "insert into collections (id, owner, name, everyone, metadata, created, active, expires_after, chunk_max, chunk_overlap) values ($1, $2, $3, $4, $5, $6, $6, $7, $8, $9)",
-			c.ID, c.Owner, c.Name, c.Sharing.Everyone, c.Metadata, stamp(c.Created), c.ExpiresAfter.Milliseconds(), c.Chunking.Max, c.Chunking.Overlap)
+		_, err := t.Exec(ctx, "insert into collections (id, owner, name, everyone, metadata, created, active, expires_after, chunk_max, chunk_overlap) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+			c.ID, c.Owner, c.Name, c.Sharing.Everyone, c.Metadata, stamp(c.Created), stamp(c.Active), c.ExpiresAfter.Milliseconds(), c.Chunking.Max, c.Chunking.Overlap)
 		if err != nil {
 			return err
 		}

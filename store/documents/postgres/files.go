@@ -43,8 +43,14 @@ func (k *Keeper) AddFile(ctx context.Context, by documents.Reader, f documents.F
 	case f.Name == "" || len(f.Name) > maxName || !utf8.ValidString(f.Name) || strings.ContainsRune(f.Name, 0):
 		return documents.File{}, fmt.Errorf("%w: a file's name has 1 to %d bytes of UTF-8", documents.ErrInvalid, maxName)
 	}
-	f.ID, f.Created = newID("file-"), k.now().UTC().Truncate(time.Millisecond)
+	if !by.All || f.ID == "" {
+		f.ID, f.Created = newID("file-"), k.now().UTC().Truncate(time.Millisecond)
+	}
+	f.Bytes = 0
 	if err := k.upload(ctx, &f, r); err != nil {
+		if errors.Is(err, documents.ErrConflict) { // the id is taken: what is there stays
+			return documents.File{}, err
+		}
 		_, clean := k.pool.Exec(context.WithoutCancel(ctx), "delete from files where id = $1", f.ID)
 		return documents.File{}, errors.Join(err, clean)
 	}

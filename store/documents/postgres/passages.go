@@ -109,6 +109,23 @@ func (k *Keeper) Bare(ctx context.Context, collection, file, model string, limit
 	return list, meaning(err)
 }
 
+// Vectors returns those of a file in a collection that are searched.
+func (k *Keeper) Vectors(ctx context.Context, collection, file string) ([]documents.Vector, error) {
+	rows, err := k.pool.Query(ctx, `select p.id, v.vector from collections c join attachments a on a.collection = c.id join passages p on p.attachment = a.n
+		join vectors v on v.passage = p.id and v.slot = c.slot where c.id = $1 and a.file = $2 order by p.id`, collection, file)
+	if err != nil {
+		return nil, meaning(err)
+	}
+	list, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (documents.Vector, error) {
+		var v documents.Vector
+		var p pgvector.Vector
+		err := r.Scan(&v.ID, &p)
+		v.Vector = p.Slice()
+		return v, err
+	})
+	return list, meaning(err)
+}
+
 // Embed stores vectors.
 func (k *Keeper) Embed(ctx context.Context, model string, vectors []documents.Vector) error {
 	return k.write(ctx, func(t pgx.Tx) error {

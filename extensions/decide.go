@@ -39,6 +39,7 @@ type Outcome struct {
 	Confidence float64
 	Params     map[string]json.RawMessage // to set in the request, within Bounds
 	Headers    map[string]string          // of the response; names begin with x-laya-
+	RAG        *abi.RAG                   // passages to add; nil for none. Whether the caller may see them is the store's to say
 	Refusal    *Refusal                   // the request is turned away
 	Why        string                     // for people, fit for a header
 	Module     string                     // NAME@SHA8 of the module that decided; empty for the default policy
@@ -259,7 +260,7 @@ func (d *deciding) route(ctx context.Context) (o Outcome, keep bool, ttl time.Du
 	if dec.Class != "" {
 		o.Class, o.Confidence = dec.Class, dec.Confidence
 	}
-	o.Headers = dec.Headers
+	o.Headers, o.RAG = dec.Headers, dec.RAG
 	if dec.Action == abi.ActionReject {
 		o.Refusal = &Refusal{Status: dec.Reject.Status, Code: dec.Reject.Code, Message: dec.Reject.Message}
 		v.disagrees, v.class = true, o.Class

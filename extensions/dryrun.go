@@ -268,7 +268,7 @@ func (forgetful) Add(_ context.Context, _ string, d int64, _ time.Duration) (int
 
 // offer is what a module's answer may use.
 func (m *Manager) offer(mf abi.Manifest, from []abi.Candidate) payload.Offer {
-	o := payload.Offer{Classes: mf.Classes, Params: m.cfg.Policy().Params, Reject: mf.Kind == abi.Policy}
+	o := payload.Offer{Classes: mf.Classes, Params: m.cfg.Policy().Params, RAG: mf.Kind == abi.Policy, Reject: mf.Kind == abi.Policy}
 	for _, c := range from {
 		o.Candidates = append(o.Candidates, c.ID)
 	}

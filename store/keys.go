@@ -26,6 +26,7 @@ type Key struct {
 	Models            []string // empty: all
 	Endpoints         []string // empty: all
 	Collections       []string // empty: all
+	Bind              bool     // passages of the collections are added to chats
 	Admin             bool     // may call the admin API; only an admin may give it
 	RequestsPerMinute int      // 0: no limit
 	TokensPerDay      int64    // prompt and completion; 0: no limit
@@ -44,16 +45,16 @@ func (k Key) Active(now time.Time) bool {
 
 const (
 	keyColumns = `k.id, k.owner, k.name, k.prefix, k.models, k.endpoints, k.collections, k.admin, k.rpm, k.tpd, k.concurrency,
-		k.privacy, k.created, k.expires, k.revoked, k.used`
+		k.privacy, k.created, k.expires, k.revoked, k.used, k.bind`
 	keyByHash = "select " + keyColumns + `, p.id, p.name, p.role, p.created, p.expires, p.disabled
 		from keys k join people p on p.id = k.owner where k.hash = ?`
 	keyByID   = "select " + keyColumns + " from keys k where k.id = ?1 and (?2 or k.owner = ?3)"
 	allKeys   = "select " + keyColumns + " from keys k where ?1 or k.owner = ?2 order by k.created, k.id"
 	insertKey = `insert into keys(id, hash, owner, name, prefix, models, endpoints, collections, admin, rpm, tpd, concurrency,
-			privacy, created, expires, revoked, used)
-		values(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0)`
+			privacy, created, expires, revoked, used, bind)
+		values(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?)`
 	updateKey = `update keys set name = ?2, models = ?3, endpoints = ?4, collections = ?5, admin = ?6, rpm = ?7, tpd = ?8,
-		concurrency = ?9, privacy = ?10, expires = ?11 where id = ?1`
+		concurrency = ?9, privacy = ?10, expires = ?11, bind = ?12 where id = ?1`
 	revokeKey = "update keys set revoked = case when revoked = 0 then ?2 else revoked end where id = ?1 and (?3 or owner = ?4)"
 	deleteKey = "delete from keys where id = ?1 and (?2 or owner = ?3)"
 )
@@ -63,7 +64,7 @@ func scanKey(r scanner, more ...any) (k Key, err error) {
 	var models, endpoints, collections string
 	var created, expires, revoked, used int64
 	err = r.Scan(append([]any{&k.ID, &k.Owner, &k.Name, &k.Prefix, &models, &endpoints, &collections, &k.Admin,
-		&k.RequestsPerMinute, &k.TokensPerDay, &k.Concurrency, &k.Privacy, &created, &expires, &revoked, &used}, more...)...)
+		&k.RequestsPerMinute, &k.TokensPerDay, &k.Concurrency, &k.Privacy, &created, &expires, &revoked, &used, &k.Bind}, more...)...)
 	if err != nil {
 		return k, err
 	}
@@ -116,7 +117,7 @@ func (s *Store) CreateKey(ctx context.Context, a Actor, k Key, hash [32]byte) (K
 		k.ID, k.Created, k.Revoked, k.LastUsed = newID(t.now), moment(stamp(t.now)), time.Time{}, time.Time{}
 		_, err := t.exec(ctx, insertKey, k.ID, hash[:], k.Owner, k.Name, k.Prefix, listed(k.Models), listed(k.Endpoints),
 			listed(k.Collections), k.Admin, k.RequestsPerMinute, k.TokensPerDay, k.Concurrency, string(k.Privacy),
-			stamp(k.Created), stamp(k.Expires))
+			stamp(k.Created), stamp(k.Expires), k.Bind)
 		if err != nil {
 			return err
 		}
@@ -170,7 +171,7 @@ func (s *Store) UpdateKey(ctx context.Context, a Actor, k Key) error {
 			return ErrForbidden
 		}
 		if _, err := t.exec(ctx, updateKey, k.ID, k.Name, listed(k.Models), listed(k.Endpoints), listed(k.Collections),
-			k.Admin, k.RequestsPerMinute, k.TokensPerDay, k.Concurrency, string(k.Privacy), stamp(k.Expires)); err != nil {
+			k.Admin, k.RequestsPerMinute, k.TokensPerDay, k.Concurrency, string(k.Privacy), stamp(k.Expires), k.Bind); err != nil {
 			return err
 		}
 		t.access = true

@@ -18,7 +18,7 @@ import (
 )
 
 // belongings are the ids of everything that one person has.
-type belongings struct{ person, key, login, passkey, request, blob, invite string }
+type belongings struct{ person, key, login, passkey, request, blob, invite, response string }
 
 func (f *fixture) furnish(name string) (store.Actor, belongings) {
 	f.t.Helper()
@@ -39,7 +39,8 @@ func (f *fixture) furnish(name string) (store.Actor, belongings) {
 	f.must(err)
 	i, err := f.CreateInvite(ctx, store.System(), hashOf("invite "+name), store.Invite{Role: store.RoleGuest, Expires: f.clock.Now().Add(time.Hour)})
 	f.must(err)
-	b.invite = i.ID
+	b.invite, b.response = i.ID, "resp_"+name
+	f.must(f.PutResponse(ctx, a, b.response, []byte("{}")))
 	return a, b
 }
 
@@ -79,6 +80,10 @@ func (f *fixture) intrusions(b store.Actor, of belongings) map[string]func() err
 		"Blob":         func() error { return drop(f.Blob(ctx, b, of.blob, io.Discard)) },
 		"DeleteBlob":   func() error { return f.DeleteBlob(ctx, b, of.blob) },
 		"DeleteInvite": func() error { return f.DeleteInvite(ctx, b, of.invite) },
+		"Response":     func() error { return drop(f.Response(ctx, b, of.response)) },
+		"DeleteResponse": func() error {
+			return f.DeleteResponse(ctx, b, of.response)
+		},
 	}
 }
 
@@ -127,7 +132,9 @@ func (f *fixture) adminOnly(b store.Actor) map[string]func() error {
 }
 
 // harmless are the calls that take an actor and name nobody's record.
-var harmless = []string{"Audit", "PutBlob"}
+var harmless = []string{
+	"PutResponse", // under an id that nobody has yet
+	"Audit", "PutBlob"}
 
 // TestMatrix shows that every call which takes an actor keeps a stranger out: person B with each of A's ids, and nobody.
 func TestMatrix(t *testing.T) {

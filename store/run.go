@@ -152,6 +152,9 @@ func (s *Store) expire(ctx context.Context) error {
 		if _, err := t.exec(ctx, expireValues, now); err != nil {
 			return err
 		}
+		if _, err := t.exec(ctx, "delete from responses where expires <= ?", now); err != nil {
+			return err
+		}
 		_, err := t.exec(ctx, "delete from tls_locks where until <= ?", now)
 		return err
 	})

@@ -56,43 +56,63 @@ func (g *Gateway) candidates(ctx context.Context) []abi.Candidate {
 	return all
 }
 
-// decided answers a request whose model the box chooses. Body is what the client sent.
-func (g *Gateway) decided(ctx context.Context, w *reply, r *http.Request, req *engine.Request, body []byte) error {
+// asked is a request on its way to a model.
+type asked struct {
+	req  *engine.Request // for the backend
+	body []byte          // what the client sent
+	api  engine.Kind     // in which form
+	want *Passages       // of documents; nil for nothing
+}
+
+// chosen is where a request runs, and as what.
+type chosen struct {
+	name    string
+	req     *engine.Request
+	want    *Passages
+	refusal *extensions.Refusal // it is turned away
+	served  func(device string) // is told where it runs
+}
+
+// choose finds the model of a request: the one that it names, or the one that the box decides on.
+func (g *Gateway) choose(ctx context.Context, w *reply, r *http.Request, a asked) (chosen, error) {
+	if g.leftToUs(a.req.Kind, a.req.Model) {
+		return g.decide(ctx, w, r, a)
+	}
+	name, err := g.resolve(ctx, a.req.Kind, a.req.Model)
+	return chosen{name: name, req: a.req, want: a.want, served: func(string) {}}, err
+}
+
+// decide chooses for a request that leaves it to the box.
+func (g *Gateway) decide(ctx context.Context, w *reply, r *http.Request, a asked) (chosen, error) {
 	from := g.candidates(ctx)
 	if len(from) == 0 {
-		_, err := g.resolve(ctx, req.Kind, "")
-		return cmp.Or(err, error(&NoModelError{}))
+		_, err := g.resolve(ctx, a.req.Kind, "")
+		return chosen{}, cmp.Or(err, error(&NoModelError{}))
 	}
 	o := g.cfg.Decider.Decide(ctx, extensions.Input{
-		ID: w.own, API: req.Kind.String(), Model: cmp.Or(req.Model, auto), Header: r.Header, Stream: req.Stream, Body: body, Candidates: from,
+		ID: w.own, API: a.api.String(), Model: cmp.Or(a.req.Model, auto), Header: r.Header, Stream: w.streamed, Body: a.body, Candidates: from,
 	})
-	name := cmp.Or(o.Candidate, from[0].ID)
-	route := func(device string) {
+	c := chosen{name: cmp.Or(o.Candidate, from[0].ID), want: a.want, refusal: o.Refusal}
+	c.served = func(device string) {
 		w.Header().Set("X-1bit-Route", fmt.Sprintf("%s %.2f %s", cmp.Or(o.Class, unclassified), o.Confidence, device))
 	}
 	w.Header().Set("X-1bit-Route-Why", o.Why)
 	for name, value := range o.Headers {
 		w.Header().Set(name, value)
 	}
-	for _, c := range from {
-		if c.ID == name {
-			route(c.Device)
+	for _, one := range from {
+		if one.ID == c.name {
+			c.served(one.Device)
 		}
 	}
-	chosen := *req
-	chosen.Class = engine.Class(o.Class)
-	chosen.Raw = rewritten(req, name, o)
-	return g.use(ctx, w, Use{Endpoint: canonical(r.URL.Path), Model: name}, chosen.Raw, func(ctx context.Context) error {
-		if no := o.Refusal; no != nil {
-			return refusedByPolicy(no)
-		}
-		l, err := g.fromFleet(ctx, w, name)
-		if err != nil {
-			return err
-		}
-		route(string(l.server.Device))
-		return g.answer(ctx, w, l, &chosen)
-	})
+	if o.RAG != nil && c.want == nil {
+		c.want = byPolicy(o.RAG)
+	}
+	req := *a.req
+	req.Class = engine.Class(o.Class)
+	req.Raw = rewritten(a.req, c.name, o)
+	c.req = &req
+	return c, nil
 }
 
 // rewritten is a request's body with the model and the parameters that were decided.

@@ -23,7 +23,9 @@ func (g *Gateway) table() []endpoint {
 	all := []endpoint{
 		{"/chat/completions", "", post, g.generate(engine.Chat, wire.ParseChat)},
 		{"/completions", "", post, g.generate(engine.Completion, wire.ParseCompletion)},
-		{"/responses", "", post, g.generate(engine.Response, wire.ParseResponse)},
+		{"/responses", "", post, g.respond},
+		{"/responses/*/input_items", "/responses/id/input_items", get, g.response},
+		{"/responses/*", "/responses/id", []string{http.MethodGet, http.MethodDelete}, g.response},
 		{"/embeddings", "", post, g.generate(engine.Embedding, wire.ParseEmbedding)},
 		{"/rerank", "", post, rerank},
 		{"/reranking", "/rerank", post, rerank},

@@ -62,6 +62,7 @@ type Outcome struct {
 	Took    time.Duration
 	First   time.Duration // to the first byte of the answer
 	Usage   engine.Usage
+	Added   string // what of documents, in words; empty for nothing
 	Err     error
 	Reason  string // why it failed, without a word of what was asked or answered; empty when it did not
 	Request []byte // the body, when the grant keeps it
@@ -137,7 +138,7 @@ func (g *Gateway) use(ctx context.Context, w *reply, u Use, body []byte, work fu
 	defer func() {
 		o := Outcome{
 			Use: u, ID: w.own, Client: w.client, Device: w.device, Stream: w.streamed, Status: w.outcome(), Begin: w.begin,
-			Took: time.Since(w.begin), First: w.first, Usage: w.usage, Err: err,
+			Took: time.Since(w.begin), First: w.first, Usage: w.usage, Added: w.documents, Err: err,
 		}
 		if err != nil {
 			o.Reason = reason(err)
@@ -149,6 +150,9 @@ func (g *Gateway) use(ctx context.Context, w *reply, u Use, body []byte, work fu
 		}
 		if err != nil && w.status == 0 && !gone(grant.Context, err) {
 			o.Status = g.problem(w, err).Status
+		}
+		if w.sent != nil {
+			body = w.sent
 		}
 		if grant.Keep {
 			o.Request, o.Answer = body[:min(len(body), maxKept)], w.kept

@@ -74,6 +74,9 @@ type Config struct {
 
 	Decider Decider // with a Fleet: chooses the model of a request that leaves it to the box; nil takes the first
 
+	Documents Documents // with a Fleet: what passages are added from; nil for nothing
+	Responses Responses // with a Fleet: keeps what was answered by OpenAI's Responses; nil keeps nothing
+
 	Metrics *telemetry.Metrics // counts requests; nil for ones of the gateway's own
 
 	Limits config.Limits

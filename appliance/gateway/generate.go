@@ -79,24 +79,44 @@ func (g *Gateway) generate(kind engine.Kind, parse func([]byte) (*engine.Request
 			}
 			return g.answer(ctx, w, l, req)
 		}
-		if req.Raw, err = wire.Strict(kind, req.Raw); err != nil {
+		return g.onFleet(ctx, w, r, asked{req: req, body: body, api: kind})
+	}
+}
+
+// onFleet answers a request on a model of the fleet.
+func (g *Gateway) onFleet(ctx context.Context, w *reply, r *http.Request, a asked) (err error) {
+	if a.req.Kind == engine.Chat {
+		if a.want, err = g.wanted(ctx, r.Header, a.body); err != nil {
 			return err
 		}
-		if g.leftToUs(kind, req.Model) {
-			return g.decided(ctx, w, r, req, body)
+	}
+	if a.req.Raw, err = wire.Strict(a.req.Kind, a.req.Raw); err != nil {
+		return err
+	}
+	c, err := g.choose(ctx, w, r, a)
+	if err != nil {
+		return err
+	}
+	return g.use(ctx, w, Use{Endpoint: canonical(r.URL.Path), Model: c.name}, c.req.Raw, func(ctx context.Context) error {
+		if c.refusal != nil {
+			return refusedByPolicy(c.refusal)
 		}
-		name, err := g.resolve(ctx, kind, req.Model)
+		found, err := g.lookUp(ctx, c.want, c.req.Raw)
 		if err != nil {
 			return err
 		}
-		return g.use(ctx, w, Use{Endpoint: canonical(r.URL.Path), Model: name}, req.Raw, func(ctx context.Context) error {
-			l, err := g.fromFleet(ctx, w, name)
-			if err != nil {
-				return err
-			}
-			return g.answer(ctx, w, l, req)
-		})
-	}
+		l, err := g.fromFleet(ctx, w, c.name)
+		if err != nil {
+			return err
+		}
+		c.served(string(l.server.Device))
+		req, err := g.inform(w, c.name, c.req, found)
+		if err != nil {
+			l.release()
+			return err
+		}
+		return g.answer(ctx, w, l, req)
+	})
 }
 
 // operation names a kind of request as telemetry does.
@@ -125,6 +145,9 @@ func (g *Gateway) answer(ctx context.Context, w *reply, l *lease, req *engine.Re
 			text = wire.GuessTokens(c.Raw)
 		}
 		raw := wire.AppendRenamed(make([]byte, 0, len(c.Raw)+len(l.server.quoted)+1), c.Raw, l.server.quoted)
+		if w.scan != nil {
+			raw = annotated(raw, w.scan)
+		}
 		h := w.Header()
 		h.Set("Content-Type", "application/json")
 		h.Set("Cache-Control", "no-store")
@@ -145,8 +168,11 @@ func (g *Gateway) stream(ctx context.Context, w *reply, l *lease, req *engine.Re
 	s.response, s.relayed = req.Kind == engine.Response, &g.cfg.Metrics.Events
 	defer s.stop()
 	emit, count := s.emit, &counting{}
+	if w.scan != nil {
+		emit = annotating(w.scan, emit)
+	}
 	if g.cfg.Fleet != nil {
-		req, emit = count.over(req, l.server.Device, s.emit)
+		req, emit = count.over(req, l.server.Device, emit)
 	}
 	usage, err := g.attempt(ctx, l, req, emit)
 	w.usage = count.took(usage, req)

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"onebit/appliance/cite"
 	"onebit/engine"
 	"onebit/engine/wire"
 )
@@ -32,6 +33,9 @@ type reply struct {
 	waited    time.Duration // for a model to be brought up
 	streamed  bool
 	watch     func([]byte) // sees what is answered; nil for nobody
+	documents string       // what was added of them; empty for nothing
+	scan      *cite.Scan   // finds what an answer cites; nil where nothing was added
+	sent      []byte       // the chat with what was added; nil where nothing was
 	keep      bool         // what is answered is kept
 	kept      []byte       // its beginning
 }
@@ -99,6 +103,9 @@ func (g *Gateway) access(r *http.Request, w *reply, took time.Duration) {
 	}
 	if w.usage != (engine.Usage{}) {
 		attrs = append(attrs, slog.Int("prompt", w.usage.Prompt), slog.Int("cached", w.usage.Cached), slog.Int("completion", w.usage.Completion))
+	}
+	if w.documents != "" {
+		attrs = append(attrs, slog.String("documents", w.documents))
 	}
 	if w.err != nil {
 		attrs = append(attrs, slog.String("error", reason(w.err)))

@@ -95,6 +95,14 @@ func (s *stream) fail(e *wire.Error) {
 	_ = s.write() // the error itself is what the log gets
 }
 
+// halt ends a stream of which nothing was written, and reports whether something was: then an end can still be.
+func (s *stream) halt() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = !s.begun && len(s.pending) == 0
+	return !s.stopped
+}
+
 // ping writes a comment when nothing was written for long enough, else it waits for the rest of that time.
 func (s *stream) ping() {
 	s.mu.Lock()

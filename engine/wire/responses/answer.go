@@ -36,6 +36,9 @@ type Config struct {
 	Queries []string                 // of the search; nil for none
 	Found   []Found                  // of the search
 	Emit    func(event []byte) error // nil where only the whole is wanted
+	// Keep stores the whole before the client learns that it is complete, so that it can go on from there at once. When
+	// that fails the response says that it is not stored. Nil keeps nothing.
+	Keep func(object []byte, output []json.RawMessage) error
 }
 
 // Answer is a response in the making.
@@ -78,9 +81,6 @@ type call struct {
 func New(r *Request, cfg Config) *Answer {
 	return &Answer{cfg: cfg, r: r, calls: map[int]*call{}}
 }
-
-// ID is the response's.
-func (a *Answer) ID() string { return a.cfg.ID }
 
 // emit sends an event.
 func (a *Answer) emit(kind string, more map[string]any) {
@@ -309,6 +309,9 @@ func (a *Answer) Complete(u engine.Usage) ([]byte, error) {
 	a.settle()
 	a.usage, a.done = u, true
 	o := a.object(a.status())
+	if err := a.keep(o); err != nil {
+		o["store"] = false
+	}
 	a.emit("response."+a.status(), map[string]any{"response": o})
 	if a.err != nil {
 		return nil, a.err
@@ -316,29 +319,36 @@ func (a *Answer) Complete(u engine.Usage) ([]byte, error) {
 	return json.Marshal(o)
 }
 
-// Fail ends a response that has begun, with what the client is told. It reports whether there was anything to end.
-func (a *Answer) Fail(code, message string, u engine.Usage) bool {
-	if !a.begun || a.done {
-		return false
+// Fail ends a response with what the client is told.
+func (a *Answer) Fail(code, message string, u engine.Usage) {
+	if a.done {
+		return
 	}
+	a.begin()
 	a.failure = map[string]any{"code": code, "message": message}
 	a.settle()
 	a.usage, a.done = u, true
 	a.emit("response.failed", map[string]any{"response": a.object("failed")})
-	return true
 }
 
-// Output returns the items that a later response goes on from.
-func (a *Answer) Output() ([]json.RawMessage, error) {
-	var all []json.RawMessage
+// keep stores the whole.
+func (a *Answer) keep(object map[string]any) error {
+	if a.cfg.Keep == nil {
+		return nil
+	}
+	whole, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	var output []json.RawMessage
 	for _, item := range a.output {
 		b, err := json.Marshal(item)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		all = append(all, b)
+		output = append(output, b)
 	}
-	return all, nil
+	return a.cfg.Keep(whole, output)
 }
 
 // object is the response as it stands.

@@ -72,13 +72,21 @@ func (b *box) note(p *auth.Principal, privacy store.Privacy, o gateway.Outcome) 
 		ID: o.ID, Time: o.Begin, Key: p.Actor.Key, Person: p.Person, Endpoint: o.Endpoint, Model: o.Model, Backend: string(o.Device),
 		Status: o.Status, Milliseconds: o.Took.Milliseconds(), TTFT: o.First.Milliseconds(),
 		Prompt: int64(o.Usage.Prompt), Cached: int64(o.Usage.Cached), Completion: int64(o.Usage.Completion),
-		Error: o.Reason, Privacy: privacy, PromptText: o.Request, AnswerText: o.Answer,
+		Route: added(o.Added), Error: o.Reason, Privacy: privacy, PromptText: o.Request, AnswerText: o.Answer,
 		Expires: o.Begin.Add(b.now.Load().cfg.Log.Keep),
 	}
 	if privacy == store.PrivacyFull {
 		row.Expires = o.Begin.Add(min(b.now.Load().cfg.Log.Keep, fullLife))
 	}
 	b.store.AddRequest(row)
+}
+
+// added says in the request log which documents a chat was given.
+func added(what string) string {
+	if what == "" {
+		return ""
+	}
+	return "documents " + what
 }
 
 // fullLife is how long prompts and answers are kept at most.

@@ -40,7 +40,10 @@ func (b *box) prepare(ctx context.Context, a *boxAssembly) (_ *change, err error
 	if err := pool.Check(c.models); err != nil {
 		return nil, err
 	}
-	if c.api, err = gateway.New(gateway.Config{Fleet: fleet{b}, Door: door{b}, Decider: chooser{b}, Metrics: b.metrics, Limits: a.cfg.Limits(), Log: b.log}); err != nil {
+	if c.api, err = gateway.New(gateway.Config{
+		Fleet: fleet{b}, Door: door{b}, Decider: chooser{b}, Documents: reading{b}, Responses: archive{b},
+		Metrics: b.metrics, Limits: a.cfg.Limits(), Log: b.log,
+	}); err != nil {
 		return nil, err
 	}
 	if c.edge, err = b.edge.Prepare(ctx, b.edgeConfig(a.cfg)); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"onebit/appliance/admin"
@@ -20,7 +21,8 @@ itself, this once: the box keeps only its hash. revoke cuts what runs by the key
   --for PERSON          whose key it is; needed where the box has several admins
   --model PATTERN       only such models, * for any text; may be repeated, and so may the next two
   --endpoint PATH       only such paths, as in /chat/completions or /chat/*
-  --collection NAME     only such collections of documents
+  --collection ID       only such collections of documents
+  --bind                passages of those are added to chats; --bind=false ends that
   --admin               good for the admin API
   --guest               a pass for a visitor: it expires after a day and has limits, unless they are given
   --rpm N               requests a minute, 0 for no limit
@@ -44,6 +46,11 @@ func keyOptions(c *commandLine, k *admin.KeyChange) {
 	c.list("model", &k.Models)
 	c.list("endpoint", &k.Endpoints)
 	c.list("collection", &k.Collections)
+	c.BoolFunc("bind", "", func(text string) error {
+		yes, err := strconv.ParseBool(text)
+		k.Bind = &yes
+		return err
+	})
 	number(c, "rpm", &k.RequestsPerMinute)
 	number(c, "tokens-per-day", &k.TokensPerDay)
 	number(c, "concurrency", &k.Concurrency)

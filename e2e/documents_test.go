@@ -103,6 +103,30 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
+// TestAnswersWithCitations asks documents by the official client: Responses with file_search, and chats that are given
+// passages. ONEBIT_ALL asks a larger model too.
+func TestAnswersWithCitations(t *testing.T) {
+	py := os.Getenv("ONEBIT_E2E_PYTHON")
+	if py == "" {
+		t.Fatal(`ONEBIT_E2E_PYTHON is not set: run "make e2e", or eval "$(bash e2e/setup.sh clients)"`)
+	}
+	config := fmt.Sprintf("models:\n  - {name: small, file: %q, ctx_size: 4096, parallel: 1}\n  - {name: all-minilm-l6-v2, file: %q, role: embedding}\n",
+		smollm2(t), model(t, "all-minilm-l6-v2"))
+	models := []string{"small"}
+	if os.Getenv("ONEBIT_ALL") != "" {
+		config += fmt.Sprintf("  - {name: larger, file: %q, ctx_size: 8192, parallel: 1}\n", model(t, "qwen2.5-coder-0.5b-instruct"))
+		models = append(models, "larger")
+	}
+	b := startBox(t, boxState(t, config))
+	b.claim()
+	key, _ := b.key("")
+	other := b.admin("POST", "/people", `{"name":"Bea","role":"member"}`)
+	foreign, _ := b.key(fmt.Sprintf(`,"owner":%q`, other["id"]))
+	for _, m := range models {
+		runTool(t, 5*time.Minute, py, "clients/openai_responses.py", "https://127.0.0.1:"+b.port+"/v1", b.rootFile(), key, foreign, "testdata/documents", m)
+	}
+}
+
 // TestDocumentsSurviveKills ends the box in the midst of bringing documents in. ONEBIT_ALL does it a hundred times.
 func TestDocumentsSurviveKills(t *testing.T) {
 	state := documentBox(t)

@@ -18,6 +18,7 @@ type Key struct {
 	Models            []string   `json:"models" about:"patterns with * and ?; empty means all"`
 	Endpoints         []string   `json:"endpoints" about:"such as /chat/completions; empty means all"`
 	Collections       []string   `json:"collections" about:"empty means all that the owner may see"`
+	Bind              bool       `json:"bind" about:"passages of its collections are added to chats"`
 	Admin             bool       `json:"admin" about:"good for the control plane"`
 	RequestsPerMinute int        `json:"requests_per_minute" about:"0 is no limit"`
 	TokensPerDay      int64      `json:"tokens_per_day" about:"prompt and answer; 0 is no limit"`
@@ -56,7 +57,7 @@ func some(list []string) []string {
 func shownKey(k store.Key) Key {
 	return Key{
 		ID: k.ID, Owner: k.Owner, Name: k.Name, Prefix: k.Prefix, Models: some(k.Models), Endpoints: some(k.Endpoints),
-		Collections: some(k.Collections), Admin: k.Admin, RequestsPerMinute: k.RequestsPerMinute, TokensPerDay: k.TokensPerDay,
+		Collections: some(k.Collections), Bind: k.Bind, Admin: k.Admin, RequestsPerMinute: k.RequestsPerMinute, TokensPerDay: k.TokensPerDay,
 		Concurrency: k.Concurrency, Privacy: string(k.Privacy), Created: k.Created, Expires: moment(k.Expires),
 		Revoked: moment(k.Revoked), Used: moment(k.LastUsed),
 	}
@@ -68,6 +69,7 @@ type KeyChange struct {
 	Models            *[]string  `json:"models,omitempty"`
 	Endpoints         *[]string  `json:"endpoints,omitempty"`
 	Collections       *[]string  `json:"collections,omitempty"`
+	Bind              *bool      `json:"bind,omitempty" about:"add passages of the collections to chats; there must be some"`
 	RequestsPerMinute *int       `json:"requests_per_minute,omitempty"`
 	TokensPerDay      *int64     `json:"tokens_per_day,omitempty"`
 	Concurrency       *int       `json:"concurrency,omitempty"`
@@ -82,11 +84,12 @@ func Set[T any](to *T, from *T) {
 	}
 }
 
-func (c KeyChange) apply(k *store.Key) {
+func (c KeyChange) apply(k *store.Key) error {
 	Set(&k.Name, c.Name)
 	Set(&k.Models, c.Models)
 	Set(&k.Endpoints, c.Endpoints)
 	Set(&k.Collections, c.Collections)
+	Set(&k.Bind, c.Bind)
 	Set(&k.RequestsPerMinute, c.RequestsPerMinute)
 	Set(&k.TokensPerDay, c.TokensPerDay)
 	Set(&k.Concurrency, c.Concurrency)
@@ -94,6 +97,10 @@ func (c KeyChange) apply(k *store.Key) {
 	if c.Privacy != nil {
 		k.Privacy = store.Privacy(*c.Privacy)
 	}
+	if k.Bind && len(k.Collections) == 0 {
+		return &engine.InvalidError{Param: "bind", Code: "invalid_value", Message: `"bind" needs "collections": which documents are to be added?`}
+	}
+	return nil
 }
 
 // NewKey is a key to make.
@@ -138,7 +145,9 @@ func (a *Admin) keyRoutes() []route {
 			if err != nil {
 				return Key{}, err
 			}
-			in.apply(&k)
+			if err := in.apply(&k); err != nil {
+				return Key{}, err
+			}
 			if err := a.cfg.Auth.UpdateKey(c.ctx(), c.who, k); err != nil {
 				return Key{}, err
 			}
@@ -153,7 +162,9 @@ func (a *Admin) keyRoutes() []route {
 
 func (a *Admin) makeKey(c *call, in NewKey) (MadeKey, error) {
 	k := store.Key{Owner: in.Owner, Admin: in.Admin, Privacy: store.PrivacyMetadata}
-	in.apply(&k)
+	if err := in.apply(&k); err != nil {
+		return MadeKey{}, err
+	}
 	if k.Owner == "" && c.who.Kind == auth.Socket {
 		owner, err := a.onlyAdmin(c)
 		if err != nil {

@@ -114,7 +114,7 @@ func TestAnswersWithCitations(t *testing.T) {
 		smollm2(t), model(t, "all-minilm-l6-v2"))
 	models := []string{"small"}
 	if os.Getenv("ONEBIT_ALL") != "" {
-		config += fmt.Sprintf("  - {name: larger, file: %q, ctx_size: 8192, parallel: 1}\n", model(t, "qwen2.5-coder-0.5b-instruct"))
+		config += fmt.Sprintf("  - {name: larger, file: %q, ctx_size: 8192, parallel: 1}\n", model(t, "qwen2.5-coder-0.5b"))
 		models = append(models, "larger")
 	}
 	b := startBox(t, boxState(t, config))

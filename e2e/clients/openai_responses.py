@@ -70,7 +70,7 @@ assert final.output[0].results is None and final.output[-1].content[0].annotatio
 assert text == r.output_text, (text, r.output_text)
 
 # with the client's own reader of streams
-with client.responses.stream(model=model, input="Say hello.", max_output_tokens=8, temperature=0) as stream:
+with client.responses.stream(model=model, input="Say hello.", max_output_tokens=300, temperature=0) as stream:
     for _ in stream:
         pass
     assert stream.get_final_response().output_text
@@ -95,12 +95,17 @@ refused(openai.NotFoundError, lambda: client.responses.retrieve(loose.id))
 
 # functions, and what a function gave
 f = {"type": "function", "name": "weather", "description": "the weather of a place", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"], "additionalProperties": False}, "strict": True}
-call = client.responses.create(model=model, input="How is the weather in Ghent?", tools=[f], tool_choice="required", max_output_tokens=60, temperature=0)
-asked = [o for o in call.output if o.type == "function_call"]
-assert asked and asked[0].name == "weather" and asked[0].call_id, call
-more = client.responses.create(model=model, previous_response_id=call.id, tools=[f], tool_choice="none", max_output_tokens=20, temperature=0,
-                               input=[{"type": "function_call_output", "call_id": asked[0].call_id, "output": "rain"}])
-assert more.output_text is not None, more
+given = [{"role": "user", "content": "How is the weather in Ghent?"}, {"type": "function_call", "call_id": "call_1", "name": "weather", "arguments": '{"place":"Ghent"}'},
+         {"type": "function_call_output", "call_id": "call_1", "output": "rain"}]
+more = client.responses.create(model=model, input=given, tools=[f], tool_choice="none", max_output_tokens=20, temperature=0)
+assert more.output_text, more
+if model != "small":  # which has no tools in its template
+    call = client.responses.create(model=model, input="How is the weather in Ghent?", tools=[f], tool_choice="required", max_output_tokens=60, temperature=0)
+    asked = [o for o in call.output if o.type == "function_call"]
+    assert asked and asked[0].name == "weather" and asked[0].call_id, call
+    more = client.responses.create(model=model, previous_response_id=call.id, tools=[f], tool_choice="none", max_output_tokens=20, temperature=0,
+                                   input=[{"type": "function_call_output", "call_id": asked[0].call_id, "output": "rain"}])
+    assert more.output_text is not None, more
 
 # of a form
 shaped = client.responses.create(model=model, input="A person named Ann.", max_output_tokens=40, temperature=0,

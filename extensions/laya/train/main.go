@@ -101,6 +101,11 @@ func newCorpus(o *options) (*corpus, error) {
 			return nil, err
 		}
 		c.tongues = append(c.tongues, g)
+		if lang == "en" { // names are the same elsewhere
+			for _, name := range []string{"person", "work"} {
+				common.slots[name] = g.slots[name]
+			}
+		}
 	}
 	public, err := readPublic(o.data)
 	if err != nil {

@@ -86,6 +86,9 @@ func newCorpus(o *options) (*corpus, error) {
 		if err != nil {
 			return nil, err
 		}
+		if more, err := fs.ReadFile(grammars, "grammar/"+lang+"-more.txt"); err == nil {
+			b = append(append(b, '\n'), more...)
+		}
 		return readGrammar(lang, bytes.NewReader(b), base)
 	}
 	common, err := open("common", nil)

@@ -66,7 +66,7 @@ var (
 	// what a short answer does not serve
 	longish = regexp.MustCompile(`(?i)(recipe|how (do|can|should|would|could|to|might|come)|why|explain|suggest|advice|tips|what should|what do i need|steps|tell me about|` +
 		`ideas|help me|instructions|fun things|places to|things to do|what can i (do|use|put|sub)|substitut|difference|ingredients|how's|describe|reviews|` +
-		`what is the (best|process)|story|what to do|what happen|more about|information|plan )`)
+		`what (is|are|was|were) .*(best|process|like|famous|known for|theme|role|importance|purpose|cause|impact)|what (do|did|does) .* (eat|do|believe|discover|contribute|look like)\b|story|what to do|what happen|more about|information|plan )`)
 	asksCode = regexp.MustCompile(`(?i)^(write|create|develop|design|build|make|generate|implement|fix|debug|refactor|convert|explain|can you|please|how|i need|using|given)\b`)
 )
 

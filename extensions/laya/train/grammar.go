@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sort"
 	"strings"
 
@@ -18,7 +20,16 @@ type grammar struct {
 	lang    string
 	slots   map[string]*slot
 	classes [laya.Chosen]choice
+	strange []string // what stands in for a slot of content now and then
+	swap    float64  // how often
 }
+
+// content are the slots that say what a request is about and little of what kind it is.
+var content = map[string]bool{"topic": true, "ptopic": true, "howto": true, "person": true, "work": true, "novel": true, "event": true, "food": true,
+	"animal": true, "country": true, "city": true, "word": true, "phrase": true, "group": true, "era": true, "job": true, "chore": true, "society": true,
+	"gadget": true, "task": true, "dotask": true, "taskwo": true, "thing": true, "concept": true, "bug": true, "thirds": true, "concept3": true,
+	"app": true, "infra": true, "quick": true, "gtopic": true, "made": true, "formed": true, "disease": true, "idea": true, "codewish": true, "lifewish": true,
+	"lifeproblem": true}
 
 type slot struct {
 	raw   bool
@@ -81,6 +92,21 @@ func readGrammar(lang string, src io.Reader, base *grammar) (*grammar, error) {
 		}
 	}
 	return g, lines.Err()
+}
+
+// mix lets the contents of any slot stand in for any other.
+func (g *grammar) mix(swap float64) {
+	g.swap = swap
+	for _, name := range slices.Sorted(maps.Keys(g.slots)) {
+		if !content[name] {
+			continue
+		}
+		for _, l := range g.slots[name].lines.lines {
+			if !strings.ContainsAny(l, "{[") {
+				g.strange = append(g.strange, l)
+			}
+		}
+	}
 }
 
 // weigh tries each template, and gives it a weight that grows with the number of its readings.
@@ -197,6 +223,10 @@ func (g *grammar) expand(b *strings.Builder, r *rand.Rand, line string) {
 				continue
 			}
 			s := g.slots[inner]
+			if content[inner] && len(g.strange) > 0 && chance(r, g.swap) {
+				b.WriteString(g.strange[r.IntN(len(g.strange))])
+				continue
+			}
 			if s.raw {
 				b.WriteString(s.lines.pick(r))
 			} else {

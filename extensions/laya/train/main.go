@@ -86,8 +86,10 @@ func newCorpus(o *options) (*corpus, error) {
 		if err != nil {
 			return nil, err
 		}
-		if more, err := fs.ReadFile(grammars, "grammar/"+lang+"-more.txt"); err == nil {
-			b = append(append(b, '\n'), more...)
+		for _, name := range []string{"-more", "-frames"} {
+			if more, err := fs.ReadFile(grammars, "grammar/"+lang+name+".txt"); err == nil {
+				b = append(append(b, '\n'), more...)
+			}
 		}
 		return readGrammar(lang, bytes.NewReader(b), base)
 	}
@@ -103,6 +105,7 @@ func newCorpus(o *options) (*corpus, error) {
 		if err != nil {
 			return nil, err
 		}
+		g.mix(*swap)
 		c.tongues = append(c.tongues, g)
 		if lang == "en" { // names are the same elsewhere
 			for _, name := range []string{"person", "work"} {
@@ -124,6 +127,7 @@ func newCorpus(o *options) (*corpus, error) {
 	for _, e := range public {
 		c.public[e.class] = append(c.public[e.class], e)
 	}
+	c.tongues[0].strange = append(c.tongues[0].strange, spans(c.public)...)
 	fmt.Printf("public prompts: code %d, short %d, prose %d; languages: %d\n", len(c.public[0]), len(c.public[1]), len(c.public[2]), len(c.tongues))
 	return c, nil
 }
@@ -138,7 +142,7 @@ func (c *corpus) next(r *rand.Rand) (string, int) {
 		g := c.tongues[0]
 		var s string
 		switch x := r.Float64(); {
-		case x < 0.15:
+		case x < [...]float64{0.15, *pubShort, 0.15}[class]:
 			s = c.public[class][r.IntN(len(c.public[class]))].text
 		case x < 0.48 || len(c.tongues) == 1:
 			s = g.text(r, class)
@@ -159,8 +163,15 @@ func (c *corpus) next(r *rand.Rand) (string, int) {
 	}
 }
 
-// dropped is the share of rows that an example does without, so that no word is leaned on alone.
-const dropped = 0.15
+// How much an example does without, so that no word and no run of words is leaned on alone: a share of its rows, and now and then all
+// but one of its bags.
+var (
+	dropped  = flag.Float64("drop", 0.15, "")
+	dropBag  = flag.Float64("dropbag", 0.0, "")
+	swap     = flag.Float64("swap", 0.0, "")
+	pubShort = flag.Float64("pubshort", 0.15, "")
+	dens     = flag.Float64("dens", 0.001, "")
+)
 
 func train(o *options, c *corpus, dev []labelled) *net {
 	r := rand.New(rand.NewPCG(o.seed, 0x1a4a))
@@ -171,10 +182,14 @@ func train(o *options, c *corpus, dev []labelled) *net {
 	for step := range o.steps {
 		text, class := c.next(r)
 		f.Read([]byte(text), uint32(o.rows))
+		drop := *dropped * 2 * r.Float64()
 		for bag := range p.rows {
 			p.rows[bag] = p.rows[bag][:0]
+			if chance(r, *dropBag) {
+				continue
+			}
 			for _, row := range f.Bag(bag) {
-				if !chance(r, dropped) {
+				if !chance(r, drop) {
 					p.rows[bag] = append(p.rows[bag], row)
 				}
 			}
@@ -185,7 +200,7 @@ func train(o *options, c *corpus, dev []labelled) *net {
 		}
 		seen++
 		left := 1 - float64(step)/float64(o.steps)
-		n.learn(p, class, 1, float32(o.rate*left), float32(0.001*left))
+		n.learn(p, class, 1, float32(o.rate*left), float32(*dens*left))
 		if (step+1)%(o.steps/10) == 0 {
 			ok := 0
 			for i := range dev {

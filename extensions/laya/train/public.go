@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 
 	"onebit/extensions/laya"
 )
@@ -67,8 +68,31 @@ var (
 	longish = regexp.MustCompile(`(?i)(recipe|how (do|can|should|would|could|to|might|come)|why|explain|suggest|advice|tips|what should|what do i need|steps|tell me about|` +
 		`ideas|help me|instructions|fun things|places to|things to do|what can i (do|use|put|sub)|substitut|difference|ingredients|how's|describe|reviews|` +
 		`what (is|are|was|were) .*(best|process|like|famous|known for|theme|role|importance|purpose|cause|impact)|what (do|did|does) .* (eat|do|believe|discover|contribute|look like)\b|story|what to do|what happen|more about|information|plan )`)
+	// what asks an assistant for more than a fact, though its source is a collection of facts and orders
+	asksProse = regexp.MustCompile(`(?i)^(please |can you |could you |hey,? |so )*(how (do|can|would|should) (i|you|one|we) (make|cook|prepare|change (the|my) (oil|tire)|jump|` +
+		`build|improve|bake|fix a)|why (do|does|did|is|are|was|were) |explain|what are (some|the best) (ways|tips)|give me (tips|advice|some ways)|` +
+		`help me plan)|recipe for|things to do in|(travel|meal|dinner) (ideas|suggestions)`)
+	// what is about one's own account or things, so that the answer is short
+	own      = regexp.MustCompile(`(?i)\b(card|account|bank|my list|pin|purchase|declined|apr|insurance|payment|frozen|hold|blocked|credit|rewards)\b`)
 	asksCode = regexp.MustCompile(`(?i)^(write|create|develop|design|build|make|generate|implement|fix|debug|refactor|convert|explain|can you|please|how|i need|using|given)\b`)
 )
+
+// spans are runs of one to four words out of public prompts that are not about code.
+func spans(public [laya.Chosen][]example) []string {
+	var out []string
+	for _, class := range []laya.Class{laya.Short, laya.Prose} {
+		for i, e := range public[class] {
+			words := strings.Fields(e.text)
+			for at := i % 3; at+4 < len(words) && at < 40; at += 5 {
+				s := strings.Trim(strings.Join(words[at:at+1+(at+i)%4], " "), ".,?!:;\"")
+				if s != "" && !codeWords.MatchString(s) {
+					out = append(out, s)
+				}
+			}
+		}
+	}
+	return out
+}
 
 // label is the class of a public prompt by its source and by weak signals, or -1.
 func label(l *publicLine) int {
@@ -78,6 +102,9 @@ func label(l *publicLine) int {
 	case l.Guess == "prose":
 		return int(laya.Prose)
 	case l.Guess == "short":
+		if l.Source != "PolyAI banking77" && asksProse.MatchString(l.Text) && !own.MatchString(l.Text) {
+			return int(laya.Prose)
+		}
 		if len(l.Text) > 110 || longish.MatchString(l.Text) {
 			return -1
 		}

@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 one() {
   local dir=$1 out=$2
   if [ -e "$dir/main.go" ]; then
-    (cd "$dir" && GOOS=wasip1 GOARCH=wasm GOFLAGS='' go build -buildmode=c-shared -trimpath -ldflags='-s -w' -o "$out" .)
+    (cd "$dir" && GOOS=wasip1 GOARCH=wasm GOFLAGS='' go build -buildvcs=false -buildmode=c-shared -trimpath -ldflags='-s -w' -o "$out" .)
   elif [ -e "$dir/policy.c" ]; then
     ${ONEBIT_CLANG:-clang} --target=wasm32 -O2 -mbulk-memory -msimd128 -nostdlib -ffreestanding -Wall -Wextra -Werror -Wno-unused-function \
       -I "$here/guest/c" -Wl,--no-entry -Wl,--strip-all -o "$out" "$dir/policy.c"

@@ -29,7 +29,7 @@ var content = map[string]bool{"topic": true, "ptopic": true, "howto": true, "per
 	"animal": true, "country": true, "city": true, "word": true, "phrase": true, "group": true, "era": true, "job": true, "chore": true, "society": true,
 	"gadget": true, "task": true, "dotask": true, "taskwo": true, "thing": true, "concept": true, "bug": true, "thirds": true, "concept3": true,
 	"app": true, "infra": true, "quick": true, "gtopic": true, "made": true, "formed": true, "disease": true, "idea": true, "codewish": true, "lifewish": true,
-	"lifeproblem": true}
+	"lifeproblem": true, "fact": true, "entity": true, "theme": true, "domain": true}
 
 type slot struct {
 	raw   bool

@@ -86,7 +86,7 @@ func newCorpus(o *options) (*corpus, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range []string{"-more", "-frames"} {
+		for _, name := range []string{"-more", "-frames", "-breadth"} {
 			if more, err := fs.ReadFile(grammars, "grammar/"+lang+name+".txt"); err == nil {
 				b = append(append(b, '\n'), more...)
 			}

@@ -43,15 +43,15 @@ const LongBytes = 1024
 
 // The shape of the net.
 const (
-	Dims   = 16 // numbers in a row of the table
-	Bags   = 3  // words, ends, letters
+	Dims   = 8 // numbers in a row of the table
+	Bags   = 3 // words, ends, letters
 	Hidden = 32
 	Inputs = Dims * Bags
 	Chosen = 3 // classes that the net chooses among
 )
 
 // MaxRows bounds the table, so that the weights stay under a million bytes.
-const MaxRows = 61440
+const MaxRows = 122880
 
 // The weights file: a header, the table (Dims bytes a row, 128 is zero), then the layers, all little-endian.
 const (
@@ -63,7 +63,7 @@ const (
 // Model is loaded weights. It is immutable, and safe for use by several goroutines.
 type Model struct {
 	rows   uint32
-	table  []uint64 // [rows][2], each the biased bytes of 8 dimensions
+	table  []uint64 // [rows], each the biased bytes of its dimensions
 	scale  float32
 	inverT float32 // 1 / temperature
 	hidden [Hidden][Inputs]float32
@@ -91,7 +91,7 @@ func Load(b []byte) (*Model, error) {
 	if rows == 0 || rows > MaxRows || len(b) != headerSize+int(rows)*Dims+layersSize {
 		return nil, fmt.Errorf("%w: %d rows in %d bytes", ErrWeights, rows, len(b))
 	}
-	m := &Model{rows: rows, scale: float(b[len(magic)+4:]), inverT: 1 / float(b[len(magic)+8:]), table: make([]uint64, rows*2)}
+	m := &Model{rows: rows, scale: float(b[len(magic)+4:]), inverT: 1 / float(b[len(magic)+8:]), table: make([]uint64, rows)}
 	b = b[headerSize:]
 	for i := range m.table {
 		m.table[i] = binary.LittleEndian.Uint64(b[i*8:])
@@ -154,8 +154,8 @@ func (m *Model) Classify(text []byte, size int, f *Features) Answer {
 	return answer(logits, m.inverT)
 }
 
-// sum adds up rows of the table, divided by the root of their number. Two words hold a row's 16 bytes; each is split into
-// bytes of even and of odd place, which are added four at a time in lanes of 16 bits: 256 of them cannot overflow one.
+// sum adds up rows of the table, divided by the root of their number. A word holds a row's 8 bytes; it is split into bytes of even and of
+// odd place, which are added four at a time in lanes of 16 bits: 256 of them cannot overflow one.
 func (m *Model) sum(dst *[Dims]float32, rows []uint32) {
 	const lanes = 0x00ff00ff00ff00ff
 	var total [Dims]int32
@@ -163,20 +163,15 @@ func (m *Model) sum(dst *[Dims]float32, rows []uint32) {
 	for len(rows) > 0 {
 		part := rows[:min(len(rows), 256)]
 		rows = rows[len(part):]
-		var a, b, c, d uint64
+		var even, odd uint64
 		for _, r := range part {
-			x, y := m.table[r*2], m.table[r*2+1]
-			a += x & lanes
-			b += x >> 8 & lanes
-			c += y & lanes
-			d += y >> 8 & lanes
+			x := m.table[r]
+			even += x & lanes
+			odd += x >> 8 & lanes
 		}
 		for i := range 4 {
-			s := 16 * i
-			total[2*i] += int32(a >> s & 0xffff)
-			total[2*i+1] += int32(b >> s & 0xffff)
-			total[8+2*i] += int32(c >> s & 0xffff)
-			total[8+2*i+1] += int32(d >> s & 0xffff)
+			total[2*i] += int32(even >> (16 * i) & 0xffff)
+			total[2*i+1] += int32(odd >> (16 * i) & 0xffff)
 		}
 	}
 	k := float32(m.scale * Norm(int(n)))

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"unicode"
 
 	"onebit/extensions/laya"
 )
@@ -20,8 +21,10 @@ type grammar struct {
 	lang    string
 	slots   map[string]*slot
 	classes [laya.Chosen]choice
-	strange []string // what stands in for a slot of content now and then
-	swap    float64  // how often
+	strange []string       // what stands in for a slot of content now and then
+	swap    float64        // how often
+	common  map[string]int // in how many templates a word occurs
+	words   []string       // what stands in for words that occur in few
 }
 
 // content are the slots that say what a request is about and little of what kind it is.
@@ -251,4 +254,42 @@ func classOf(name string) int {
 // isSlot knows the first line of a slot: "= name" or "=! name".
 func isSlot(line string) bool {
 	return strings.HasPrefix(line, "=! ") || strings.HasPrefix(line, "= ")
+}
+
+// count fills common and words.
+func (g *grammar) count() {
+	g.common = map[string]int{}
+	letters := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsMark(r) }
+	for _, c := range g.classes {
+		for _, line := range c.lines {
+			seen := map[string]bool{}
+			for _, w := range strings.FieldsFunc(strings.ToLower(line), letters) {
+				if !seen[w] {
+					seen[w] = true
+					g.common[w]++
+				}
+			}
+		}
+	}
+	for _, s := range g.strange {
+		for _, w := range strings.Fields(s) {
+			if g.common[w] < rare {
+				g.words = append(g.words, w)
+			}
+		}
+	}
+}
+
+// rare is the number of templates from which a word is more than the subject of a request.
+const rare = 4
+
+// blur replaces some of the words that occur in few templates, so that what a request is about weighs less than how it is put.
+func (g *grammar) blur(r *rand.Rand, s string, share float64) string {
+	words := strings.Split(s, " ")
+	for i, w := range words {
+		if len(w) > 3 && g.common[strings.ToLower(strings.Trim(w, ",.?!"))] < rare && chance(r, share) {
+			words[i] = g.words[r.IntN(len(g.words))]
+		}
+	}
+	return strings.Join(words, " ")
 }

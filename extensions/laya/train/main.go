@@ -38,7 +38,7 @@ func main() {
 	flag.StringVar(&o.sets, "sets", "extensions/laya/testdata", "folder of the labelled sets")
 	flag.StringVar(&o.out, "o", "extensions/laya/weights.bin", "file to write")
 	flag.Uint64Var(&o.seed, "seed", 1, "seed of all chance")
-	flag.IntVar(&o.steps, "steps", 1_500_000, "examples to learn from")
+	flag.IntVar(&o.steps, "steps", 600_000, "examples to learn from")
 	flag.IntVar(&o.rows, "rows", laya.MaxRows, "rows of the table")
 	flag.Float64Var(&o.rate, "rate", 0.12, "learning rate of the table")
 	flag.StringVar(&o.report, "report", "", "train nothing: print what the weights score on the sets of that name, dev or test")
@@ -86,7 +86,7 @@ func newCorpus(o *options) (*corpus, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range []string{"-more", "-frames", "-breadth"} {
+		for _, name := range []string{"-more", "-frames", "-breadth", "-subjects"} {
 			if more, err := fs.ReadFile(grammars, "grammar/"+lang+name+".txt"); err == nil {
 				b = append(append(b, '\n'), more...)
 			}
@@ -105,7 +105,7 @@ func newCorpus(o *options) (*corpus, error) {
 		if err != nil {
 			return nil, err
 		}
-		g.mix(*swap)
+		g.mix(swapped)
 		c.tongues = append(c.tongues, g)
 		if lang == "en" { // names are the same elsewhere
 			for _, name := range []string{"person", "work"} {
@@ -128,6 +128,9 @@ func newCorpus(o *options) (*corpus, error) {
 		c.public[e.class] = append(c.public[e.class], e)
 	}
 	c.tongues[0].strange = append(c.tongues[0].strange, spans(c.public)...)
+	for _, g := range c.tongues {
+		g.count()
+	}
 	fmt.Printf("public prompts: code %d, short %d, prose %d; languages: %d\n", len(c.public[0]), len(c.public[1]), len(c.public[2]), len(c.tongues))
 	return c, nil
 }
@@ -142,9 +145,9 @@ func (c *corpus) next(r *rand.Rand) (string, int) {
 		g := c.tongues[0]
 		var s string
 		switch x := r.Float64(); {
-		case x < [...]float64{0.15, *pubShort, 0.15}[class]:
+		case x < [...]float64{published, facts, published}[class]:
 			s = c.public[class][r.IntN(len(c.public[class]))].text
-		case x < 0.48 || len(c.tongues) == 1:
+		case x < 1-otherwise || len(c.tongues) == 1:
 			s = g.text(r, class)
 		default:
 			g = c.tongues[1+r.IntN(len(c.tongues)-1)]
@@ -156,6 +159,9 @@ func (c *corpus) next(r *rand.Rand) (string, int) {
 		if c.banned[same(s)] {
 			continue
 		}
+		if chance(r, blurred) && !strings.Contains(s, "\n") {
+			s = g.blur(r, s, blurShare)
+		}
 		s = g.roughen(r, s)
 		if s != "" && len(s) < laya.LongBytes && !c.banned[same(s)] {
 			return s, class
@@ -163,14 +169,16 @@ func (c *corpus) next(r *rand.Rand) (string, int) {
 	}
 }
 
-// How much an example does without, so that no word and no run of words is leaned on alone: a share of its rows, and now and then all
-// but one of its bags.
-var (
-	dropped  = flag.Float64("drop", 0.15, "")
-	dropBag  = flag.Float64("dropbag", 0.0, "")
-	swap     = flag.Float64("swap", 0.0, "")
-	pubShort = flag.Float64("pubshort", 0.15, "")
-	dens     = flag.Float64("dens", 0.001, "")
+// How an example is made harder, so that nothing is leaned on alone.
+const (
+	dropped   = 0.4  // share of rows that it does without, from none to twice that
+	swapped   = 0.05 // share of slots of content that hold something else
+	blurred   = 0.5  // share of texts in which words are replaced
+	blurShare = 0.3  // share of their rarer words
+	published = 0.15 // share of texts that are public prompts
+	facts     = 0.1  // the same for short answers, whose sources are collections of facts and orders
+	otherwise = 0.52 // share of texts in other languages than English
+	layerRate = 0.001
 )
 
 func train(o *options, c *corpus, dev []labelled) *net {
@@ -182,12 +190,9 @@ func train(o *options, c *corpus, dev []labelled) *net {
 	for step := range o.steps {
 		text, class := c.next(r)
 		f.Read([]byte(text), uint32(o.rows))
-		drop := *dropped * 2 * r.Float64()
+		drop := dropped * 2 * r.Float64()
 		for bag := range p.rows {
 			p.rows[bag] = p.rows[bag][:0]
-			if chance(r, *dropBag) {
-				continue
-			}
 			for _, row := range f.Bag(bag) {
 				if !chance(r, drop) {
 					p.rows[bag] = append(p.rows[bag], row)
@@ -200,7 +205,7 @@ func train(o *options, c *corpus, dev []labelled) *net {
 		}
 		seen++
 		left := 1 - float64(step)/float64(o.steps)
-		n.learn(p, class, 1, float32(o.rate*left), float32(*dens*left))
+		n.learn(p, class, 1, float32(o.rate*left), float32(layerRate*left))
 		if (step+1)%(o.steps/10) == 0 {
 			ok := 0
 			for i := range dev {

@@ -146,7 +146,7 @@ func (n *net) learnRows(rows []uint32, back []float32, rate, factor float32) {
 	}
 	for _, r := range rows {
 		n.square[r] += squares / laya.Dims
-		k := rate / float32(math.Sqrt(float64(n.square[r]+1e-5)))
+		k := rate / float32(math.Sqrt(float64(n.square[r])+1e-5))
 		w := n.table[int(r)*laya.Dims:][:laya.Dims]
 		for i, b := range back {
 			w[i] = min(max(w[i]-float32(k*b), -limit), limit)

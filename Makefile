@@ -30,8 +30,16 @@ help: ## list the targets
 setup: ## install what building needs (Go, git); says what it cannot
 	@bash e2e/setup.sh build
 
+.PHONY: laya
+laya: setup ## build the built-in classifier as a module, for the binary to carry
+	@bash extensions/build.sh one extensions/laya/guest extensions/laya/built/files/laya.wasm
+
+.PHONY: laya-train
+laya-train: ## make the classifier's weights again: DATA=folder with public-prompts.jsonl.gz (extensions/laya/CARD.md)
+	go run ./extensions/laya/train --data '$(DATA)'
+
 .PHONY: build
-build: setup ## build bin/1bit
+build: setup laya ## build bin/1bit
 	@[ -x bin/1bit ] || echo "building bin/1bit; the first time takes a minute or two"
 	go build $(GOFLAGS_RELEASE) -o bin/1bit ./appliance
 
@@ -72,7 +80,7 @@ e2e-device: build ## try a device of this box: DEVICE=vulkan MODEL=/models/some.
 	@DEVICE='$(DEVICE)' MODEL='$(MODEL)' LLAMA_SERVER='$(LLAMA_SERVER)' bash e2e/device.sh
 
 .PHONY: race
-race: ## unit tests under the race detector (needs a C compiler)
+race: laya ## unit tests under the race detector (needs a C compiler)
 	CGO_ENABLED=1 go test -race -short -timeout 40m $$(go list $(PKGS) | grep -v '/e2e')
 
 .PHONY: fuzz

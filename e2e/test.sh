@@ -17,6 +17,7 @@ say() { printf '\n== %s\n' "$*"; }
 # models NAME...: obtain models before the tests need them
 models() {
   bash $here/setup.sh fetch
+  make --no-print-directory laya
   go build -o bin/1bit ./appliance
   for m in "$@"; do
     say "model $m"
@@ -53,6 +54,7 @@ quick() {
   say "vet for every system"
   make --no-print-directory vet
   say "build for every system"
+  make --no-print-directory laya
   for t in linux/arm64 darwin/arm64 windows/amd64; do
     GOOS=${t%/*} GOARCH=${t#*/} go build -o /dev/null ./appliance
   done

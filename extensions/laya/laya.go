@@ -136,10 +136,7 @@ func (m *Model) Classify(text []byte, size int, f *Features) Answer {
 	for bag := range f.bags {
 		m.sum((*[Dims]float32)(in[bag*Dims:]), f.Bag(bag))
 	}
-	var logits [Chosen]float32
-	for i := range m.shift {
-		logits[i] = m.shift[i]
-	}
+	logits := m.shift
 	for h := range m.hidden {
 		v := m.bias[h]
 		for i, w := range m.hidden[h] {

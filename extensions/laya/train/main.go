@@ -37,8 +37,8 @@ func main() {
 	flag.StringVar(&o.data, "data", "", "folder that holds public-prompts.jsonl.gz")
 	flag.StringVar(&o.sets, "sets", "extensions/laya/testdata", "folder of the labelled sets")
 	flag.StringVar(&o.out, "o", "extensions/laya/weights.bin", "file to write")
-	flag.Uint64Var(&o.seed, "seed", 1, "seed of all chance")
-	flag.IntVar(&o.steps, "steps", 600_000, "examples to learn from")
+	flag.Uint64Var(&o.seed, "seed", 2, "seed of all chance")
+	flag.IntVar(&o.steps, "steps", 800_000, "examples to learn from")
 	flag.IntVar(&o.rows, "rows", laya.MaxRows, "rows of the table")
 	flag.Float64Var(&o.rate, "rate", 0.12, "learning rate of the table")
 	flag.StringVar(&o.report, "report", "", "train nothing: print what the weights score on the sets of that name, dev or test")
@@ -205,7 +205,7 @@ func train(o *options, c *corpus, dev []labelled) *net {
 		}
 		seen++
 		left := 1 - float64(step)/float64(o.steps)
-		n.learn(p, class, 1, float32(o.rate*left), float32(layerRate*left))
+		n.learn(p, class, float32(o.rate*left), float32(layerRate*left))
 		if (step+1)%(o.steps/10) == 0 {
 			ok := 0
 			for i := range dev {

@@ -99,14 +99,14 @@ func (n *net) forward(p *pass) {
 const smooth = 0.05
 
 // learn takes one step towards class, after forward.
-func (n *net) learn(p *pass, class int, weight, rate, denseRate float32) {
+func (n *net) learn(p *pass, class int, rate, denseRate float32) {
 	var d [laya.Chosen]float32
 	for c := range d {
 		target := float32(smooth / laya.Chosen)
 		if c == class {
 			target += 1 - smooth
 		}
-		d[c] = float32((p.prob[c] - target) * weight)
+		d[c] = p.prob[c] - target
 	}
 	clear(p.back[:])
 	g := p.grad

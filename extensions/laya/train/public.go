@@ -14,11 +14,10 @@ import (
 	"onebit/extensions/laya"
 )
 
-// example is a text with its class. Weight is how much it counts.
+// example is a text with its class.
 type example struct {
-	text   string
-	class  int
-	weight float32
+	text  string
+	class int
 }
 
 type publicLine struct {
@@ -47,7 +46,7 @@ func readPublic(dir string) ([]example, error) {
 			return nil, fmt.Errorf("line %d: %w", len(out), err)
 		}
 		if c := label(&l); c >= 0 && len(l.Text) < laya.LongBytes {
-			out = append(out, example{text: l.Text, class: c, weight: 1})
+			out = append(out, example{text: l.Text, class: c})
 		}
 	}
 	return out, lines.Err()
@@ -96,12 +95,12 @@ func spans(public [laya.Chosen][]example) []string {
 
 // label is the class of a public prompt by its source and by weak signals, or -1.
 func label(l *publicLine) int {
-	switch {
-	case l.Guess == "code":
+	switch l.Guess {
+	case "code":
 		return int(laya.Code)
-	case l.Guess == "prose":
+	case "prose":
 		return int(laya.Prose)
-	case l.Guess == "short":
+	case "short":
 		if l.Source != "PolyAI banking77" && asksProse.MatchString(l.Text) && !own.MatchString(l.Text) {
 			return int(laya.Prose)
 		}

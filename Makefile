@@ -107,6 +107,10 @@ bench-proxy: setup ## serve beside Caddy, LiteLLM and $$LLAMA_SWAP: time and wor
 bench-edge: setup ## a box beside Caddy as TLS proxy over HTTP/1.1, 2 and 3; 1,000 streams, memory, start
 	@bash e2e/test.sh bench-edge
 
+.PHONY: bench-ext
+bench-ext: build ## a decision of a module: in a worker and in process, beside plain wazero and Extism; upload to active
+	@bash e2e/test.sh bench-ext
+
 .PHONY: extensions
 extensions: setup ## build the example modules into bin/extensions; installs clang, Rust and AssemblyScript where they lack
 	@eval "$$(bash e2e/setup.sh guests)" && bash extensions/build.sh all bin/extensions

@@ -7,6 +7,7 @@
 #   test.sh bench-embed   the engine's embeddings beside the reference server's
 #   test.sh bench-proxy   serve beside other proxies
 #   test.sh bench-edge    a box beside Caddy
+#   test.sh bench-ext     decisions of modules beside plain wazero and Extism
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export CGO_ENABLED=0
@@ -123,5 +124,18 @@ case "${1:-quick}" in
     ulimit -n 65536 2>/dev/null || true
     bin/benchedge -bin bin/1bit -caddy "$CADDY" ${BENCH_ARGS:-}
     ;;
-  *) echo "usage: test.sh quick|e2e|all|bench-engine|bench-embed|bench-proxy|bench-edge" >&2; exit 2 ;;
+  bench-ext)
+    evaluate clang
+    mkdir -p bin/bench
+    for guest in cheapest size; do
+      bash extensions/build.sh one extensions/examples/$guest bin/bench/$guest.wasm
+      cp extensions/examples/$guest/$guest.json bin/bench/
+    done
+    "$ONEBIT_CLANG" --target=wasm32 -O2 -mbulk-memory -msimd128 -nostdlib -ffreestanding -Wno-unused-function \
+      -I extensions/guest/c -Wl,--no-entry -Wl,--strip-all -o bin/bench/extism.wasm extensions/bench/guest/extism.c
+    laya=extensions/laya/built/files/laya.wasm
+    (cd extensions/bench && go vet . && go build -o ../../bin/benchext .)
+    bin/benchext -bin bin/1bit -guests bin/bench $([ ! -e $laya ] || echo "-laya $laya") ${BENCH_ARGS:-}
+    ;;
+  *) echo "usage: test.sh quick|e2e|all|bench-engine|bench-embed|bench-proxy|bench-edge|bench-ext" >&2; exit 2 ;;
 esac

@@ -33,7 +33,6 @@ require (
 	aead.dev/minisign v0.3.0
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/pelletier/go-toml/v2 v2.4.3
-	github.com/pgvector/pgvector-go v0.3.0
 )
 
 require (

@@ -122,7 +122,6 @@ var doors = map[string][]string{
 	"go.opentelemetry.io":              {"appliance/telemetry"},
 	"google.golang.org/protobuf":       {"appliance/telemetry"},
 	"github.com/jackc/pgx":             {"store/documents/postgres"},
-	"github.com/pgvector":              {"store/documents/postgres"},
 	"github.com/klippa-app":            {"store/documents/extract"},
 	"github.com/xuri":                  {"store/documents/extract"},
 	"github.com/yuin":                  {"store/documents/extract"},

@@ -8,7 +8,6 @@ import (
 	"unicode"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/pgvector/pgvector-go"
 	"golang.org/x/text/unicode/norm"
 
 	"onebit/store/documents"
@@ -111,17 +110,14 @@ func (k *Keeper) Bare(ctx context.Context, collection, file, model string, limit
 
 // Vectors returns those of a file in a collection that are searched.
 func (k *Keeper) Vectors(ctx context.Context, collection, file string) ([]documents.Vector, error) {
-	rows, err := k.pool.Query(ctx, `select p.id, v.vector from collections c join attachments a on a.collection = c.id join passages p on p.attachment = a.n
+	rows, err := k.pool.Query(ctx, `select p.id, v.vector::real[] from collections c join attachments a on a.collection = c.id join passages p on p.attachment = a.n
 		join vectors v on v.passage = p.id and v.slot = c.slot where c.id = $1 and a.file = $2 order by p.id`, collection, file)
 	if err != nil {
 		return nil, meaning(err)
 	}
 	list, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (documents.Vector, error) {
 		var v documents.Vector
-		var p pgvector.Vector
-		err := r.Scan(&v.ID, &p)
-		v.Vector = p.Slice()
-		return v, err
+		return v, r.Scan(&v.ID, &v.Vector)
 	})
 	return list, meaning(err)
 }
@@ -147,7 +143,7 @@ func (k *Keeper) Embed(ctx context.Context, model string, vectors []documents.Ve
 				}
 				slots[collection] = slot
 			}
-			tag, err := t.Exec(ctx, "insert into vectors (passage, slot, vector) select $1, $2, $3 where exists (select 1 from passages where id = $1) on conflict do nothing", v.ID, slot, pgvector.NewVector(v.Vector))
+			tag, err := t.Exec(ctx, "insert into vectors (passage, slot, vector) select $1, $2, $3::real[]::vector where exists (select 1 from passages where id = $1) on conflict do nothing", v.ID, slot, v.Vector)
 			if err != nil {
 				return err
 			}
@@ -283,10 +279,10 @@ func (k *Keeper) Near(ctx context.Context, by documents.Reader, collection, mode
 	if err != nil || most < 1 {
 		return nil, err
 	}
-	return k.scored(ctx, `select p.id, 1 - (v.vector <=> $1) as score from collections c join attachments a on a.collection = c.id join passages p on p.attachment = a.n
+	return k.scored(ctx, `select p.id, 1 - (v.vector <=> $1::real[]::vector) as score from collections c join attachments a on a.collection = c.id join passages p on p.attachment = a.n
 		join vectors v on v.passage = p.id and v.slot = c.slot
-		where c.id = $2 and c.model = $3 and a.status = 'completed' and ($4::bigint[] is null or a.n = any ($4)) order by v.vector <=> $1, p.id limit $5`,
-		pgvector.NewVector(v), collection, model, runs, most)
+		where c.id = $2 and c.model = $3 and a.status = 'completed' and ($4::bigint[] is null or a.n = any ($4)) order by v.vector <=> $1::real[]::vector, p.id limit $5`,
+		v, collection, model, runs, most)
 }
 
 const ofCollection = "(select p.id from passages p join attachments a on a.n = p.attachment where a.collection = $1)"

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -132,9 +133,10 @@ func meaning(err error) error {
 		return nil
 	case errors.Is(err, pgx.ErrNoRows):
 		return documents.ErrNotFound
-	case errors.Is(err, pgxClosed):
-		return documents.ErrClosed
 	case !errors.As(err, &e):
+		if strings.Contains(err.Error(), "closed pool") { // the library's library has the value
+			return documents.ErrClosed
+		}
 		return err
 	}
 	kind := map[string]error{"23505": documents.ErrConflict, "23503": documents.ErrNotFound, "23514": documents.ErrInvalid,
@@ -144,9 +146,6 @@ func meaning(err error) error {
 	}
 	return fmt.Errorf("%w (%w)", kind, err)
 }
-
-// pgxClosed is what the pool answers once it is closed.
-var pgxClosed = errors.New("closed pool")
 
 // querier is the pool or a transaction.
 type querier interface {

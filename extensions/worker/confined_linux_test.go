@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -14,7 +15,9 @@ import (
 	"time"
 
 	"onebit/engine/sandbox"
+	"onebit/extensions/abi"
 	"onebit/extensions/host"
+	"onebit/extensions/wasm/wasmtest"
 	"onebit/extensions/worker"
 )
 
@@ -121,5 +124,39 @@ func TestLateProcessIsKilled(t *testing.T) {
 	group.Wait()
 	if w.Restarts() != 1 {
 		t.Errorf("%d restarts", w.Restarts())
+	}
+}
+
+// TestPreparingStandsBack: while a module is compiled, what serves requests goes before it.
+func TestPreparingStandsBack(t *testing.T) {
+	m := guest(&wasmtest.Module{})
+	for range 40 {
+		m.Func("", "", "", "", bytes.Repeat(append(wasmtest.I32(16), wasmtest.Op(0x1a)...), 8_000))
+	}
+	m.Func(abi.Route, "ii", "l", "", mirror)
+	cfg := added(t, m.Bytes())
+	done := make(chan error, 1)
+	go func() { _, err := worker.Prepare(t.Context(), cfg); done <- err }()
+	for seen := false; ; runtime.Gosched() {
+		select {
+		case err := <-done:
+			if err != nil || !seen {
+				t.Errorf("the child was seen standing back: %v; %v", seen, err)
+			}
+			return
+		default:
+		}
+		lists, err := filepath.Glob("/proc/self/task/*/children")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, list := range lists {
+			pids, _ := os.ReadFile(list) // a thread may have gone
+			for _, pid := range strings.Fields(string(pids)) {
+				stat, _ := os.ReadFile(filepath.Join("/proc", pid, "stat"))
+				fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+				seen = seen || len(fields) > 16 && fields[16] == "5"
+			}
+		}
 	}
 }

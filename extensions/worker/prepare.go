@@ -20,6 +20,7 @@ const (
 	PrepareCPU    = 20 * time.Second
 	PrepareWall   = 60 * time.Second
 	PrepareMemory = 1 << 30 // bytes of private memory
+	prepareNice   = 5       // answers go before it
 )
 
 const maxReport = 1 << 20
@@ -118,7 +119,7 @@ func prepare(ctx context.Context, cfg PrepareConfig) (Report, error) {
 	runtime.LockOSThread() // the kernel ends the child with the thread that started it
 	defer runtime.UnlockOSThread()
 	begin := time.Now()
-	p, err := start(append(slices.Clone(cfg.Program), modePrepare), 1, bounds{memory: cfg.Memory, cpu: cfg.CPU, file: 1 << 30, files: 64})
+	p, err := start(append(slices.Clone(cfg.Program), modePrepare), 1, bounds{memory: cfg.Memory, cpu: cfg.CPU, file: 1 << 30, files: 64, nice: prepareNice})
 	if err != nil {
 		return Report{}, fmt.Errorf("starting a child: %w", err)
 	}

@@ -18,6 +18,7 @@ type bounds struct {
 	cpu    time.Duration // 0 for no bound
 	file   uint64        // bytes of one file; memory of a snapshot is one
 	files  uint64        // open descriptors
+	nice   int           // how far it stands back for others, where the system has that
 }
 
 // most of the address space of a child: what Go reserves and never uses is in it.

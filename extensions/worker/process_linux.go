@@ -34,6 +34,9 @@ func confine(pid int, b bounds) error {
 			return err
 		}
 	}
+	if b.nice > 0 {
+		return unix.Setpriority(unix.PRIO_PGRP, pid, b.nice) // each of its threads
+	}
 	return nil
 }
 

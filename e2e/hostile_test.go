@@ -108,7 +108,7 @@ func (b *appliance) wake(key string, a attack, name, hash string) {
 	}
 	seats := fmt.Sprint(b.admin("GET", "/extensions", "")["bindings"])
 	counted := slices.ContainsFunc(a.causes, func(cause string) bool {
-		return regexp.MustCompile(`causes:map\[[^\]]*` + cause + `:[12]`).MatchString(seats)
+		return regexp.MustCompile(`causes:map\[[^\]]*` + cause + `:[123]`).MatchString(seats)
 	})
 	if a.causes != nil && !counted {
 		b.t.Errorf("%s: not counted: %s", a.name, seats)

@@ -2,27 +2,32 @@ package main_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"onebit/extensions/abi"
+	"onebit/extensions/host"
 	"onebit/extensions/laya"
 	"onebit/extensions/laya/built"
 	"onebit/extensions/payload"
 	"onebit/extensions/tck"
+	"onebit/extensions/worker"
 )
 
-// load builds the module and takes it in as a box does.
-func load(t testing.TB) *tck.Guest {
+// build builds the module.
+func build(t testing.TB) []byte {
 	t.Helper()
 	for _, f := range []string{"main.go", "view.go", "../features.go", "../laya.go", "../runes.go", "../weights.bin", "../../build.sh", "../../guest/go/laya.go"} {
 		if _, err := os.ReadFile(f); err != nil { // so that a cached result does not outlive it
@@ -37,11 +42,17 @@ func load(t testing.TB) *tck.Guest {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return code
+}
+
+// load takes the module in as a box does.
+func load(t testing.TB) *tck.Guest {
+	t.Helper()
 	m, err := payload.ReadManifest(built.Manifest())
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := tck.Load(t.Context(), tck.Module{Code: code, Manifest: m, Cache: t.TempDir()})
+	g, err := tck.Load(t.Context(), tck.Module{Code: build(t), Manifest: m, Cache: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +105,7 @@ func TestModule(t *testing.T) {
 // texts are the labelled texts.
 func texts(t *testing.T) (list []string) {
 	files, err := filepath.Glob("../testdata/*-*.jsonl")
-	if err != nil || len(files) != 20 {
+	if err != nil || len(files) != 21 {
 		t.Fatalf("%d sets, %v", len(files), err)
 	}
 	for _, file := range files {
@@ -118,19 +129,84 @@ func texts(t *testing.T) (list []string) {
 func BenchmarkDecision(b *testing.B) {
 	g := load(b)
 	for _, n := range []int{50, 1000} {
+		q := question(b, prose(n))
 		b.Run(fmt.Sprint(n, " bytes"), func(b *testing.B) {
-			q := question(b, strings.Repeat("Could you explain, please, how this works? ", 24)[:n])
-			var all []time.Duration
-			for b.Loop() {
-				from := time.Now()
-				if _, err := g.Ask(b.Context(), q); err != nil {
-					b.Fatal(err)
+			measure(b, func() error { _, err := g.Ask(b.Context(), q); return err })
+		})
+	}
+}
+
+// prose is a text of so many bytes.
+func prose(n int) string {
+	return strings.Repeat("Could you explain, please, how this works? ", 24)[:n]
+}
+
+// measure reports quantiles.
+func measure(b *testing.B, call func() error) {
+	var all []time.Duration
+	for b.Loop() {
+		from := time.Now()
+		if err := call(); err != nil {
+			b.Fatal(err)
+		}
+		all = append(all, time.Since(from))
+	}
+	slices.Sort(all)
+	b.ReportMetric(float64(all[len(all)/2].Microseconds()), "p50-µs")
+	b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "p99-µs")
+}
+
+// TestMain is a worker's process too.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == worker.Command {
+		os.Exit(worker.Child(os.Args[2:], os.Stdin, os.Stdout))
+	}
+	os.Exit(m.Run())
+}
+
+// BenchmarkWorker: a whole decision in a worker, all in: the request's JSON is written, the answer read.
+func BenchmarkWorker(b *testing.B) {
+	self, err := os.Executable()
+	if err != nil {
+		b.Fatal(err)
+	}
+	dir, program := b.TempDir(), []string{self, worker.Command}
+	hash, err := worker.Add(dir, bytes.NewReader(build(b)), 8<<20, "")
+	if err != nil {
+		b.Fatal(err)
+	}
+	r, err := worker.Prepare(b.Context(), worker.PrepareConfig{Program: program, Dir: dir, SHA256: hash, Manifest: built.Manifest()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	r.Limits.Deadline = 20 * time.Second
+	w, err := worker.New(worker.Config{Program: program, Dir: dir, SHA256: hash, Manifest: r.Manifest, Limits: r.Limits, Granted: r.Granted,
+		Setup: host.Setup{Warm: question(b, prose(1000)).Request}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	var group sync.WaitGroup
+	group.Go(func() {
+		if err := w.Run(context.Background()); err != nil {
+			b.Error(err)
+		}
+	})
+	defer group.Wait()
+	defer w.Close()
+	if err := w.Ready(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	for _, n := range []int{50, 1000} {
+		text := prose(n)
+		b.Run(fmt.Sprint(n, " bytes"), func(b *testing.B) {
+			measure(b, func() error {
+				res, err := w.Call(b.Context(), host.Call{Function: abi.Classify, Request: question(b, text).Request})
+				if err != nil {
+					return err
 				}
-				all = append(all, time.Since(from))
-			}
-			slices.Sort(all)
-			b.ReportMetric(float64(all[len(all)/2].Microseconds()), "p50-µs")
-			b.ReportMetric(float64(all[len(all)*99/100].Microseconds()), "p99-µs")
+				_, err = payload.ReadDecision(res.Answer, payload.Offer{Classes: r.Manifest.Classes})
+				return err
+			})
 		})
 	}
 }

@@ -304,31 +304,49 @@ func (i *Instance) result(s *scope) Result {
 
 // Call asks the guest once. Afterwards the instance is in the state of its snapshot again, whatever happened. The error is
 // a *CallError, ErrBusy, ErrClosed, or says that the call cannot be made.
-func (i *Instance) Call(ctx context.Context, c Call) (Result, error) {
+func (i *Instance) Call(ctx context.Context, c Call) (r Result, err error) {
+	i.Serve(ctx, c, func(got Result, failed error) { r, err = got, failed })
+	return r, err
+}
+
+// Serve is Call for somebody who waits elsewhere: answer is called once, with what Call would return, before the instance goes
+// back to its snapshot. Serve returns when it has.
+func (i *Instance) Serve(ctx context.Context, c Call, answer func(Result, error)) {
 	if !i.busy.CompareAndSwap(false, true) {
-		return Result{}, ErrBusy
+		answer(Result{}, ErrBusy)
+		return
 	}
 	defer i.busy.Store(false)
+	s, err := i.begin(ctx, &c)
+	if err != nil {
+		answer(Result{}, err)
+		return
+	}
+	said, err := i.ask(s, c.Function, c.Request)
+	r := i.result(s)
+	r.Answer = said
+	answer(r, err)
+	i.broken = i.reset(context.WithoutCancel(ctx), err != nil)
+}
+
+// begin is what comes before a call. The instance is busy.
+func (i *Instance) begin(ctx context.Context, c *Call) (*scope, error) {
 	switch {
 	case i.closed || i.m.closed.Load():
-		return Result{}, ErrClosed
+		return nil, ErrClosed
 	case c.Function != abi.Classify && c.Function != abi.Route || !i.m.Exports(c.Function):
-		return Result{}, fmt.Errorf("calling the guest: it has no %q", c.Function)
+		return nil, fmt.Errorf("calling the guest: it has no %q", c.Function)
 	case len(c.Request) > abi.MaxRequest:
-		return Result{}, fmt.Errorf("calling the guest: a request of %d bytes, at most %d", len(c.Request), abi.MaxRequest)
+		return nil, fmt.Errorf("calling the guest: a request of %d bytes, at most %d", len(c.Request), abi.MaxRequest)
 	}
 	if i.broken != nil {
 		if i.broken = i.rebuild(ctx); i.broken != nil {
-			return Result{}, &CallError{Cause: CauseHost, Detail: i.broken.Error()}
+			return nil, &CallError{Cause: CauseHost, Detail: i.broken.Error()}
 		}
 	}
-	s := i.scope(ctx, &c, false)
+	s := i.scope(ctx, c, false)
 	if ctx.Err() != nil || !time.Now().Before(s.deadline) {
-		return Result{}, &CallError{Cause: CauseTimeout, Detail: "the deadline passed before the call"}
+		return nil, &CallError{Cause: CauseTimeout, Detail: "the deadline passed before the call"}
 	}
-	answer, err := i.ask(s, c.Function, c.Request)
-	r := i.result(s)
-	r.Answer = answer
-	i.broken = i.reset(context.WithoutCancel(ctx), err != nil)
-	return r, err
+	return s, nil
 }

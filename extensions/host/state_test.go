@@ -403,3 +403,24 @@ func TestCallRefuses(t *testing.T) {
 		t.Errorf("an instance of a closed module: %v", err)
 	}
 }
+
+// TestServe: whoever waits for an answer has it before the guest's state goes back, and the next call finds it gone back.
+func TestServe(t *testing.T) {
+	i := instance(t, compile(t, config(t, counting())), host.Setup{})
+	call := host.Call{Function: abi.Route, Request: []byte("{}")}
+	for n := range 3 {
+		answers := 0
+		i.Serve(t.Context(), call, func(r host.Result, err error) {
+			answers++
+			if err != nil || string(r.Answer) != "\x01\x01" {
+				t.Errorf("call %d answers %x, %v", n, r.Answer, err)
+			}
+			if _, err := i.Call(t.Context(), call); !errors.Is(err, host.ErrBusy) {
+				t.Errorf("a call before the reset: %v", err)
+			}
+		})
+		if answers != 1 {
+			t.Errorf("%d answers", answers)
+		}
+	}
+}

@@ -154,14 +154,16 @@ func serveCall(l *link, i *host.Instance) error {
 	if w.texts {
 		call.Text = a.text
 	}
-	result, err := i.Call(context.Background(), call)
-	o := outcome{result: result, metrics: a.metrics}
-	if failed, ok := errors.AsType[*host.CallError](err); ok {
-		o.failed = failed
-	} else if err != nil {
-		o.refused = err.Error()
-	}
-	return l.send(kindResult, f.id, time.Time{}, o.append)
+	i.Serve(context.Background(), call, func(result host.Result, failure error) { // the box need not wait for the reset
+		o := outcome{result: result, metrics: a.metrics}
+		if failed, ok := errors.AsType[*host.CallError](failure); ok {
+			o.failed = failed
+		} else if failure != nil {
+			o.refused = failure.Error()
+		}
+		err = l.send(kindResult, f.id, time.Time{}, o.append)
+	})
+	return err
 }
 
 // prepare makes one module ready to be loaded.

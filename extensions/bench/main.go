@@ -171,6 +171,17 @@ func (b *bencher) read(name string) (guest, error) {
 	return read(filepath.Join(b.o.guests, name+".wasm"), filepath.Join(b.o.guests, name+".json"))
 }
 
+// warm is what a guest is asked before its snapshot: as in a box, something else than afterwards.
+func warm() []byte {
+	r := request(24)
+	r.ID, r.Candidates = "warm", r.Candidates[:2]
+	raw, err := payload.AppendRequest(nil, r)
+	if err != nil {
+		panic(err) // it is written here
+	}
+	return raw
+}
+
 func functionOf(k abi.Kind) string {
 	if k == abi.Classifier {
 		return abi.Classify
@@ -185,7 +196,7 @@ func (g guest) asked(size int) (host.Call, error) {
 }
 
 // worker starts a guest as a box does: checked, rewritten and compiled in a child, then in a process of its own.
-func (b *bencher) worker(g guest, warm []byte) (*worker.Worker, error) {
+func (b *bencher) worker(g guest) (*worker.Worker, error) {
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {
 		return nil, err
@@ -203,7 +214,7 @@ func (b *bencher) worker(g guest, warm []byte) (*worker.Worker, error) {
 	r.Limits.Deadline = 10 * time.Second // a busy machine is no failure
 	w, err := worker.New(worker.Config{
 		Program: program, Dir: dir, SHA256: hash, Manifest: r.Manifest, Limits: r.Limits, Granted: r.Granted,
-		Setup: host.Setup{Warm: warm}, Log: slog.New(slog.DiscardHandler),
+		Setup: host.Setup{Warm: warm()}, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return nil, err
@@ -226,7 +237,7 @@ func (b *bencher) inWorker(name string, g guest, size int) (way, error) {
 	if err != nil {
 		return way{}, err
 	}
-	w, err := b.worker(g, c.Request)
+	w, err := b.worker(g)
 	return way{name: name, call: func() error { return some(w.Call(b.ctx, c)) }}, err
 }
 
@@ -236,7 +247,7 @@ func (b *bencher) allIn(name string, g guest, size int) (way, error) {
 	if err != nil {
 		return way{}, err
 	}
-	w, err := b.worker(g, c.Request)
+	w, err := b.worker(g)
 	r, o := request(size), offer(g.parsed.Classes)
 	return way{name: name, call: func() error {
 		c := c

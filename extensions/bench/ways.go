@@ -69,7 +69,7 @@ func (b *bencher) inProcess(name string, g guest, size int) (way, error) {
 		return way{}, err
 	}
 	b.later(func() { _ = m.Close(context.Background()) })
-	i, err := m.Instance(b.ctx, host.Setup{Warm: c.Request})
+	i, err := m.Instance(b.ctx, host.Setup{Warm: warm()})
 	return way{name: name, call: func() error { return some(i.Call(b.ctx, c)) }}, err
 }
 

@@ -18,7 +18,7 @@ import (
 // TestModuleProcessKilled kills the process of the active module again and again while clients are served. No request is lost:
 // the module decides, or the default policy does and says why. ONEBIT_ALL makes it 1,000 kills.
 func TestModuleProcessKilled(t *testing.T) {
-	b := startBox(t, boxState(t, twoModels(t)))
+	b := startBox(t, boxState(t, twoStandins(t)))
 	b.claim()
 	key, _ := b.key("")
 	if status, answer, _ := b.push(policyModule(toLarge("1"), false), manifestOf("larger", "1.0.0")); status != 201 {

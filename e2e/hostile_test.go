@@ -19,11 +19,21 @@ import (
 	"time"
 )
 
+// twoStandins is the configuration of a box with two chat models that a stand-in serves: it answers at once, so that whatever is
+// slow is the box.
+func twoStandins(t *testing.T) string {
+	file := newStage(t).gguf("m.gguf", nil)
+	model := func(name string) string {
+		return fmt.Sprintf("{name: %s, file: %q, ctx_size: 2048, parallel: 8, device: vulkan}", name, file)
+	}
+	return fmt.Sprintf("programs: {llama_server: %q}\nmodels: [%s, %s]\n", standin(t, "llama-server"), model("small"), model("large"))
+}
+
 // TestHostileModules brings hostile modules into a box, one after the other. Each is refused with a reason, or contained: the
 // default policy decides, says why and counts it. Meanwhile others are served as they are without. ONEBIT_ALL makes it
 // the whole set.
 func TestHostileModules(t *testing.T) {
-	b := startBox(t, boxState(t, twoModels(t)))
+	b := startBox(t, boxState(t, twoStandins(t)))
 	b.claim()
 	key, _ := b.key("")
 	b.choose(key, "small", "warm")
@@ -267,7 +277,7 @@ func (o *bystanders) report(t *testing.T) {
 
 // TestModuleProcessFromOutside looks at the process of an active module as the kernel shows it.
 func TestModuleProcessFromOutside(t *testing.T) {
-	b := startBox(t, boxState(t, twoModels(t)))
+	b := startBox(t, boxState(t, twoStandins(t)))
 	b.claim()
 	key, _ := b.key("")
 	if status, answer, _ := b.push(policyModule(toLarge("1"), false), manifestOf("larger", "1.0.0")); status != 201 {
@@ -358,7 +368,7 @@ func rememberer() []byte {
 
 // TestStoredKeysStayApart stores by one module for one person. Nobody else finds it: not another person, and not another module.
 func TestStoredKeysStayApart(t *testing.T) {
-	b := startBox(t, boxState(t, twoModels(t)))
+	b := startBox(t, boxState(t, twoStandins(t)))
 	b.claim()
 	mine, _ := b.key("")
 	person := b.admin("POST", "/people", `{"name":"Other","role":"member"}`)["id"].(string)

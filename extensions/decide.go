@@ -419,7 +419,7 @@ func (m *Manager) deadline(ctx context.Context, s *seat) time.Time {
 // causeOf names a failure, and tells whether it is the module's.
 func causeOf(err error) (cause string, blame bool) {
 	if c, ok := errors.AsType[*host.CallError](err); ok {
-		return string(c.Cause), c.Cause != host.CauseHost
+		return string(c.Cause), c.Cause != host.CauseHost && !errors.Is(err, ErrWaited)
 	}
 	switch {
 	case errors.Is(err, ErrFull):

@@ -339,3 +339,18 @@ func TestConfig(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestWaitingIsNoFault: calls that never reached the module say nothing about it.
+func TestWaitingIsNoFault(t *testing.T) {
+	f := open(t)
+	waited := fmt.Errorf("%w: %w", extensions.ErrWaited, &host.CallError{Cause: host.CauseTimeout})
+	f.activate("policy", f.add("m", broken(waited)))
+	for n := range 20 {
+		if o := f.ask(fmt.Sprint("conversation ", n)); !strings.HasSuffix(o.Why, "error=timeout") {
+			t.Fatalf("call %d: %+v", n, o)
+		}
+	}
+	if u := f.seat("policy", "active").Usage; u.Causes["timeout"] != 20 || u.ErrorRate != 0 || u.Breaker != "closed" {
+		t.Errorf("%+v", u)
+	}
+}

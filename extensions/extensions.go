@@ -96,7 +96,7 @@ type Job struct {
 
 // Worker is a running module. Its methods may be called at the same time.
 type Worker interface {
-	// Call fails with a *host.CallError, or with ErrFull.
+	// Call fails with a *host.CallError, which ErrWaited may wrap, or with ErrFull.
 	Call(ctx context.Context, c host.Call) (host.Result, error)
 	// Gone tells whether it will answer no call any more, though nobody closed it.
 	Gone() bool
@@ -106,6 +106,9 @@ type Worker interface {
 
 // ErrFull says that too many calls wait for a module.
 var ErrFull = errors.New("too many calls wait for the module")
+
+// ErrWaited says that a call never reached the module: others were before it, or its process was on the way.
+var ErrWaited = errors.New("the module did not get the call in time")
 
 // Policy is what the operator says about all modules.
 type Policy struct {

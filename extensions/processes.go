@@ -91,8 +91,11 @@ type process struct {
 // Call asks the module.
 func (p *process) Call(ctx context.Context, c host.Call) (host.Result, error) {
 	r, err := p.worker.Call(ctx, c)
-	if errors.Is(err, worker.ErrBusy) {
+	switch {
+	case errors.Is(err, worker.ErrBusy):
 		err = fmt.Errorf("%w: %w", ErrFull, err)
+	case errors.Is(err, worker.ErrWaited):
+		err = fmt.Errorf("%w: %w", ErrWaited, err)
 	}
 	return r, err
 }

@@ -119,7 +119,7 @@ func (w *Worker) slot(ctx context.Context, c *host.Call) (int, error) {
 	case n := <-w.slots:
 		return n, nil
 	case <-late:
-		return 0, tooLate()
+		return 0, tooLate(false)
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
@@ -134,8 +134,13 @@ func timer(at time.Time) (<-chan time.Time, func() bool) {
 	return t.C, t.Stop
 }
 
-func tooLate() error {
-	return &host.CallError{Cause: host.CauseTimeout, Detail: "the deadline passed before the guest could begin"}
+// tooLate is the end of a call that was not answered in time. Sent tells that a process died with it.
+func tooLate(sent bool) error {
+	err := &host.CallError{Cause: host.CauseTimeout, Detail: "the deadline passed before the guest could begin"}
+	if sent {
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrWaited, err)
 }
 
 // ask sends a call until it is answered. A pending call is returned when ctx ended and the process still has it.
@@ -151,7 +156,7 @@ func (w *Worker) ask(ctx context.Context, c *host.Call, slot int) (outcome, *pen
 			left = min(left, time.Until(c.Deadline))
 		}
 		if left <= 0 {
-			return outcome{}, nil, tooLate()
+			return outcome{}, nil, tooLate(last != nil)
 		}
 		p, err := g.send(w.ids.Add(1), c, slot, left)
 		if err == nil {
@@ -189,7 +194,7 @@ func (w *Worker) current(ctx context.Context, c *host.Call, last *generation) (*
 		select {
 		case <-s.change:
 		case <-late:
-			return nil, tooLate()
+			return nil, tooLate(last != nil)
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

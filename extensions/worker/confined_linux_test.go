@@ -160,3 +160,33 @@ func TestPreparingStandsBack(t *testing.T) {
 		}
 	}
 }
+
+// TestWaitedInVain: a call that no process has taken by its deadline can be told from one that a guest did not answer.
+func TestWaitedInVain(t *testing.T) {
+	cfg := prepared(t, t.TempDir(), echo())
+	cfg.Limits.Deadline, cfg.Limits.Instances = 30*time.Second, 1
+	w, _ := keep(t, cfg)
+	if _, err := w.Call(t.Context(), route("{}")); err != nil {
+		t.Fatal(err)
+	}
+	stop(t, w.Pid())
+	var group sync.WaitGroup
+	group.Go(func() {
+		c := route("first")
+		c.Deadline = time.Now().Add(time.Second)
+		_, err := w.Call(t.Context(), c)
+		if failed, ok := errors.AsType[*host.CallError](err); !ok || failed.Cause != host.CauseTimeout || errors.Is(err, worker.ErrWaited) {
+			t.Errorf("the call that was sent: %v", err)
+		}
+	})
+	for w.Free() > 0 {
+		runtime.Gosched()
+	}
+	c := route("second")
+	c.Deadline = time.Now().Add(50 * time.Millisecond)
+	_, err := w.Call(t.Context(), c)
+	if failed, ok := errors.AsType[*host.CallError](err); !ok || failed.Cause != host.CauseTimeout || !errors.Is(err, worker.ErrWaited) {
+		t.Errorf("the call that waited: %v", err)
+	}
+	group.Wait()
+}

@@ -82,3 +82,6 @@ func ReadSaid(b []byte) (Report, error) {
 
 // Detecting says that the race detector is built in.
 const Detecting = detecting
+
+// Free is how many instances are free.
+func (w *Worker) Free() int { return len(w.slots) }

@@ -75,6 +75,7 @@ var (
 	ErrBusy        = errors.New("as many calls wait for this module as may")
 	ErrUnavailable = errors.New("this module has no process at the moment")
 	ErrClosed      = errors.New("this worker is closed")
+	ErrWaited      = errors.New("no process took the call in time") // beside a *host.CallError
 	ErrUnprepared  = errors.New("this module is not prepared, or was for another version of the program or another machine")
 )
 

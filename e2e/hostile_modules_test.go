@@ -307,7 +307,10 @@ func (s *hostiles) answers() {
 	void("an answer that nests deep", `{"v":1,"action":"route","candidates":["large"],"new":`+strings.Repeat("[", 7000)+strings.Repeat("]", 7000)+`}`).always()
 	void("a key that occurs twice", `{"v":1,"action":"abstain","action":"route","candidates":["large"]}`)
 	void("a status that is no refusal", `{"v":1,"action":"reject","reject":{"status":200,"code":"x","message":"y"}}`)
-	void("a power that nobody has", `{"v":1,"action":"route","candidates":["large"],"rag":{"collection":"private","top_k":3,"query":"all"}}`)
+	void("a parameter that the operator does not list", `{"v":1,"action":"route","candidates":["large"],"params":{"tools":[{"type":"function"}]}}`)
+	s.woken("passages of a collection that the caller cannot see", nil, func(m *wasm) []byte { // the box adds none
+		return m.guest().says(`{"v":1,"action":"route","candidates":["large"],"rag":{"collection":"private","top_k":3,"query":"all"},"reason":"harmless"}`)
+	})
 	void("a confidence of 2", `{"v":1,"action":"route","candidates":["large"],"confidence":2}`)
 	void("an answer that is not UTF-8", "{\"v\":1,\"action\":\"abstain\",\"reason\":\"\xff\xfe\"}")
 }

@@ -22,6 +22,7 @@ import (
 	"onebit/engine"
 	"onebit/engine/gguf"
 	"onebit/engine/tokenizer"
+	"onebit/store"
 	"onebit/store/documents"
 	"onebit/store/documents/extract"
 	"onebit/store/documents/ingest"
@@ -109,11 +110,32 @@ func (s *shelves) enter(r *http.Request, endpoint string) (context.Context, shel
 	if err != nil {
 		return nil, shelf.Visit{}, err
 	}
-	v := shelf.Visit{Reader: readerOf(p), End: func(status int) { g.End(auth.Usage{Failed: status >= http.StatusBadRequest}) }}
+	reader, err := s.behalf(r, p)
+	if err != nil {
+		g.End(auth.Usage{Failed: true})
+		return nil, shelf.Visit{}, err
+	}
+	v := shelf.Visit{Reader: reader, End: func(status int) { g.End(auth.Usage{Failed: status >= http.StatusBadRequest}) }}
 	if p.Key != nil {
 		v.Collections = p.Key.Collections
 	}
 	return g.Context(), v, nil
+}
+
+// onBehalf is the header by which the console says for whom it acts: what it makes is that person's.
+const onBehalf = "X-1bit-For"
+
+// behalf is who a request is for.
+func (s *shelves) behalf(r *http.Request, p *auth.Principal) (documents.Reader, error) {
+	id := r.Header.Get(onBehalf)
+	if p.Kind != auth.Socket || id == "" {
+		return readerOf(p), nil
+	}
+	person, err := s.b.store.Person(r.Context(), store.System(), id)
+	if err != nil {
+		return documents.Reader{}, err
+	}
+	return documents.Reader{Person: person.ID}, nil
 }
 
 // readerOf is who somebody is to the document store. Documents are their owner's: that somebody runs the box opens

@@ -41,6 +41,7 @@ const usage = `usage: 1bit COMMAND [options]
   top       show what the box on this machine does
   support   write what somebody needs who is to find out what is wrong
   doctor    say what of this box is usable, and what to do about the rest
+  docs      bring documents in, search and ask them
   ext       write, check, run and test modules that decide where conversations run
   tool      measure, cut draft heads, rotate weights
   bench     compare settings of serve, measure the whole wait
@@ -95,6 +96,8 @@ func (p program) run(ctx context.Context, args []string) int {
 		return p.config(rest)
 	case "claim":
 		return p.claim(ctx, rest)
+	case "docs":
+		return p.docs(ctx, rest)
 	case "key":
 		return p.key(ctx, rest)
 	case "person":

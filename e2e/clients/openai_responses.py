@@ -26,6 +26,10 @@ def refused(kind, call):
     raise SystemExit(f"it is not refused with {kind.__name__}")
 
 
+def names_of(notes):
+    return [n["filename"] if isinstance(n, dict) else n.filename for n in notes]
+
+
 store = client.vector_stores.create(name="House")
 names = ["heating.md", "garden.html", "guests.docx", "costs.xlsx", "stories.epub", "alarm.eml", "boat.pdf"]
 batch = client.vector_stores.file_batches.upload_and_poll(vector_store_id=store.id, files=[open(os.path.join(folder, n), "rb") for n in names])
@@ -108,9 +112,12 @@ if model != "small":  # which has no tools in its template
     assert more.output_text is not None, more
 
 # of a form
-shaped = client.responses.create(model=model, input="A person named Ann.", max_output_tokens=40, temperature=0,
-                                 text={"format": {"type": "json_schema", "name": "person", "schema": {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}, "strict": True}})
-assert shaped.output_text.strip().startswith("{"), shaped.output_text
+shape = {"format": {"type": "json_schema", "name": "person", "schema": {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}, "strict": True}}
+try:
+    shaped = client.responses.create(model=model, input="A person named Ann.", max_output_tokens=40, temperature=0, text=shape)
+    assert shaped.output_text.strip().startswith("{"), shaped.output_text
+except openai.BadRequestError as e:  # as the chat route says it, where the model's engine has no schemas
+    assert "response_format" in str(e), e
 
 # what is not here is left out, and said
 raw = client.responses.with_raw_response.create(model=model, input="Hi", max_output_tokens=4, tools=[{"type": "web_search"}])
@@ -121,13 +128,13 @@ ask = [{"role": "user", "content": "Who planted the pear trees?"}]
 raw = client.chat.completions.with_raw_response.create(model=model, messages=ask, max_tokens=30, temperature=0, extra_body={"documents": {"collections": ["House"], "top_k": 2}})
 said = raw.parse()
 assert raw.headers["x-1bit-documents"].startswith(store.id + "; n="), raw.headers
-assert "garden.html" in [n["filename"] for n in said.choices[0].message.annotations], said
+assert "garden.html" in names_of(said.choices[0].message.annotations), said
 raw = client.chat.completions.with_raw_response.create(model=model, messages=ask, max_tokens=30, temperature=0, stream=True, extra_headers={"X-1bit-Documents": store.id})
 last = None
 for chunk in raw.parse():
     if chunk.choices and chunk.choices[0].finish_reason:
         last = chunk.choices[0].delta
-assert last is not None and "garden.html" in [n["filename"] for n in last.annotations], last
+assert last is not None and "garden.html" in names_of(last.annotations), last
 raw = client.chat.completions.with_raw_response.create(model=model, messages=ask, max_tokens=4)
 assert "x-1bit-documents" not in raw.headers
 refused(openai.BadRequestError, lambda: client.responses.create(model=model, input=[{"role": "user", "content": [{"type": "input_file", "file_id": "file-x"}]}]))

@@ -171,7 +171,7 @@ func (b *box) build(ctx context.Context, p program, a *boxAssembly) (err error) 
 			err = errors.Join(err, b.shelves.keeper.Close())
 		}
 	}()
-	if b.admin, err = admin.New(admin.Config{Store: b.store, Auth: b.auth, Box: control{b}, Log: b.log, Extensions: b.extensions}); err != nil {
+	if b.admin, err = admin.New(admin.Config{Store: b.store, Auth: b.auth, Box: control{b}, Log: b.log, Extensions: b.extensions, Documents: librarian{b}}); err != nil {
 		return err
 	}
 	if b.edge, err = edge.ListenBox(ctx, b.edgeConfig(a.cfg), http.HandlerFunc(b.serve)); err != nil {

@@ -36,6 +36,7 @@ type Config struct {
 	Log   *slog.Logger
 
 	Extensions *extensions.Manager
+	Documents  Documents
 }
 
 // Admin answers the control plane's requests. It implements http.Handler.
@@ -47,8 +48,8 @@ type Admin struct {
 
 // New returns an Admin. It starts nothing.
 func New(cfg Config) (*Admin, error) {
-	if cfg.Store == nil || cfg.Auth == nil || cfg.Box == nil || cfg.Log == nil || cfg.Extensions == nil {
-		return nil, errors.New("admin needs a store, an auth, a box, extensions and a log")
+	if cfg.Store == nil || cfg.Auth == nil || cfg.Box == nil || cfg.Log == nil || cfg.Extensions == nil || cfg.Documents == nil {
+		return nil, errors.New("admin needs a store, an auth, a box, extensions, documents and a log")
 	}
 	a := &Admin{cfg: cfg, mux: http.NewServeMux()}
 	a.routes = table(a)

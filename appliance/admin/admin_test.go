@@ -118,7 +118,7 @@ func newWorld(t *testing.T) *world {
 	}
 	w := &world{t: t, auth: au, store: s, box: &box{models: []admin.Model{{Name: "small"}, {Name: "large"}}}}
 	w.records = &nothing{}
-	if w.admin, err = admin.New(admin.Config{Store: s, Auth: au, Box: w.box, Log: log, Extensions: manager(t, w.records)}); err != nil {
+	if w.admin, err = admin.New(admin.Config{Store: s, Auth: au, Box: w.box, Log: log, Extensions: manager(t, w.records), Documents: &shelf{}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Claim(t.Context(), store.ClaimRequest{Admin: store.Newcomer{Name: "root"}}); err != nil {

@@ -8,6 +8,8 @@ import (
 	"compress/zlib"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,12 +20,12 @@ func packed(t *testing.T, parts map[string]string) string {
 	t.Helper()
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
-	for name, text := range parts {
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
 		w, err := z.Create(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.Write([]byte(text)); err != nil {
+		if _, err := w.Write([]byte(parts[name])); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -100,15 +102,15 @@ func hostiles(t *testing.T) []hostile {
 		{name: "empty.txt", content: "", fails: true},
 		{name: "empty.pdf", content: "", fails: true},
 		{name: "broken.pdf", content: "%PDF-1.7\nnothing", fails: true},
-		{name: "bomb.docx", content: word(t, "", strings.Repeat(long, 1_000_000)), fails: true},
+		{name: "bomb.docx", content: word(t, "", strings.Repeat(long, 420_000)), fails: true},
 		{name: "stream.pdf", content: streamBomb(), fails: true},
 		{name: "deep.docx", content: word(t, "", strings.Repeat("<w:p>", 200_000)+strings.Repeat("</w:p>", 200_000)), fails: true},
-		{name: "deep.html", content: strings.Repeat("<div>", 200_000) + "hollowword" + strings.Repeat("</div>", 200_000), leaves: "hollowword"},
+		{name: "deep.html", content: strings.Repeat("<div>", 200_000) + "x" + strings.Repeat("</div>", 200_000), fails: true},
 		{name: "deep.json", content: strings.Repeat("[", 1_000_000) + strings.Repeat("]", 1_000_000)},
 		{name: "laughs.docx", content: word(t, `<!DOCTYPE x [<!ENTITY a "lol"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;&b;&b;&b;&b;"><!ENTITY d "&c;&c;&c;&c;&c;&c;&c;&c;">]>`, "<w:p><w:r><w:t>&d;</w:t></w:r></w:p>"), fails: true},
 		{name: "outside.docx", content: word(t, `<!DOCTYPE x [<!ENTITY e SYSTEM "file:///etc/passwd">]>`, "<w:p><w:r><w:t>&e;</w:t></w:r></w:p>"), fails: true, never: secret},
 		{name: "outside.html", content: `<!DOCTYPE html [<!ENTITY e SYSTEM "file:///etc/passwd">]><p>shelterword &e; <iframe src="file:///etc/passwd"></iframe><script>wickedscript()</script></p>`, leaves: "shelterword", never: "wickedscript"},
-		{name: "paths.docx", content: packed(t, map[string]string{"[Content_Types].xml": wordTypes, "../../../../tmp/evil": "x", "/etc/evil": "x",
+		{name: "paths.docx", content: packed(t, map[string]string{"[Content_Types].xml": wordTypes, "_rels/../../../../tmp/evil": "x", "a:/etc/evil": "x",
 			"word/document.xml": `<w:document xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"><w:body><w:p><w:r><w:t>pathword</w:t></w:r></w:p></w:body></w:document>`}), leaves: "pathword"},
 		{name: "script.pdf", content: book(1, `/OpenAction << /S /JavaScript /JS (app.alert\("wickedscript"\)) >>`, "scriptword"), leaves: "scriptword", never: "wickedscript"},
 		{name: "launch.pdf", content: book(1, `/OpenAction << /S /Launch /F (/bin/sh) >>`, "launchword"), leaves: "launchword"},
@@ -176,7 +178,7 @@ func TestHostileDocuments(t *testing.T) {
 	for _, h := range all {
 		status, message := state(ids[h.name])
 		t.Logf("%s: %s %s", h.name, status, message)
-		if status == "failed" && (message == "" || strings.Contains(message, "goroutine") || strings.Contains(message, "/tmp/")) {
+		if status == "failed" && (message == "" || strings.ContainsAny(message, "\n\t") || strings.Contains(message, "goroutine") || strings.Contains(message, "/tmp/")) {
 			t.Errorf("%s: it failed with the words %q", h.name, message)
 		}
 		if h.fails && status != "failed" || h.leaves != "" && status != "completed" || status == "in_progress" {

@@ -44,8 +44,8 @@ func TestDocuments(t *testing.T) {
 		status             int
 		want               string
 	}{
-		{"GET", "/documents", "", 200, `"why":"no text"`},
-		{"PATCH", "/documents/vs_1", `{"everyone":true}`, 200, `"everyone":true`},
+		{"GET", "/documents", "", 200, `"why": "no text"`},
+		{"PATCH", "/documents/vs_1", `{"everyone":true}`, 200, `"everyone": true`},
 		{"PATCH", "/documents/vs_2", `{}`, 404, "not_found"},
 		{"DELETE", "/documents/vs_2", "", 404, "not_found"},
 		{"DELETE", "/documents/vs_1", "", 204, ""},

@@ -1,6 +1,9 @@
 package extract
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Budget bounds what reading one document may take.
 type Budget struct {
@@ -31,8 +34,16 @@ func (e *Error) Error() string {
 	return e.Reason + "; " + e.Remedy
 }
 
+// maxReason is the longest reason, in bytes.
+const maxReason = 300
+
+// refuse says why a file is not read, on one line: what a reader says when it breaks may go on with its stack.
 func refuse(remedy, format string, args ...any) *Error {
-	return &Error{Reason: fmt.Sprintf(format, args...), Remedy: remedy}
+	reason, _, _ := strings.Cut(fmt.Sprintf(format, args...), "\n")
+	if len(reason) > maxReason {
+		reason = strings.ToValidUTF8(reason[:maxReason], "") + "..."
+	}
+	return &Error{Reason: strings.TrimSuffix(reason, " (recovered by wazero)"), Remedy: remedy}
 }
 
 // Remedies that several formats share.

@@ -30,9 +30,11 @@ func Searchable(s string) string {
 	return t.String()
 }
 
-// Terms returns what a query looks for, at most 64: words, and pairs of
-// characters of dense scripts with a space between. They are made of letters,
-// digits and that space alone, so that no query is an expression.
+// Terms returns what a query looks for, at most 64: words, pairs of characters
+// of dense scripts, and names that are written with marks in between, such as
+// E-17 or max_heap, as their parts in a row. Between parts stands a space. Terms
+// are made of letters, digits and that space alone, so that no query is an
+// expression.
 func Terms(query string) []string {
 	var out []string
 	seen := map[string]bool{}
@@ -64,7 +66,7 @@ func Terms(query string) []string {
 	}
 	for _, r := range query {
 		switch {
-		case !unicode.IsLetter(r) && !unicode.IsDigit(r) && !unicode.IsMark(r):
+		case !wordly(r):
 			flush()
 			continue
 		case len(held) > 0 && dense(held[0]) != dense(r):
@@ -73,5 +75,12 @@ func Terms(query string) []string {
 		held = append(held, r)
 	}
 	flush()
+	for field := range strings.FieldsSeq(query) {
+		if parts := strings.FieldsFunc(field, func(r rune) bool { return !wordly(r) }); len(parts) > 1 && strings.IndexFunc(field, dense) < 0 {
+			add(strings.Join(parts, " "))
+		}
+	}
 	return out
 }
+
+func wordly(r rune) bool { return unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r) }

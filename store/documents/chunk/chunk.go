@@ -11,6 +11,7 @@
 package chunk
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -23,6 +24,9 @@ type Options struct {
 	Max     int              // tokens of a chunk with its path, as Embedded gives it; at least 16
 	Overlap int              // tokens of text repeated from the chunk before, at most Max/2; never over a heading
 	Count   func(string) int // tokens of a text
+	// Name is the document's. It leads the path where the outermost heading does
+	// not say as much: a manual's chapter on cleaning does not say of what.
+	Name string
 }
 
 // Chunk is a piece of a document.
@@ -48,6 +52,9 @@ func Split(d *extract.Document, o Options) []Chunk {
 	o.Max = max(o.Max, 16)
 	o.Overlap = max(0, min(o.Overlap, o.Max/2))
 	s := &splitter{Options: o}
+	if name := strings.Join(strings.Fields(o.Name), " "); name != "" {
+		s.path = append(s.path, step{0, name})
+	}
 	offset := 0
 	for _, b := range d.Blocks {
 		if b.Kind == extract.Heading {
@@ -108,8 +115,12 @@ func (s *splitter) heading(b extract.Block, offset int) {
 // pathTexts returns the headings above the text that fit into a quarter of a
 // chunk, the nearest ones first to stay.
 func (s *splitter) pathTexts(levels int) (texts []string, tokens int) {
+	first := 0
+	if len(s.path) > 1 && s.path[0].level == 0 && covers(s.path[1].text, s.path[0].text) {
+		first = 1
+	}
 	from := levels
-	for from > 0 {
+	for from > first {
 		n := s.Count(s.path[from-1].text) + 2
 		if tokens+n > s.Max/4 {
 			break
@@ -121,6 +132,18 @@ func (s *splitter) pathTexts(levels int) (texts []string, tokens int) {
 		texts = append(texts, p.text)
 	}
 	return texts, tokens
+}
+
+// covers tells whether a text has all words of another.
+func covers(text, other string) bool {
+	letters := func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }
+	have := strings.FieldsFunc(strings.ToLower(text), letters)
+	for _, w := range strings.FieldsFunc(strings.ToLower(other), letters) {
+		if !slices.Contains(have, w) {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *splitter) block(b extract.Block, offset int) {

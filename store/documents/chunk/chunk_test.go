@@ -198,3 +198,26 @@ func FuzzSplit(f *testing.F) {
 		check(t, d, chunk.Options{Max: int(most), Overlap: int(over), Count: words})
 	})
 }
+
+// TestName has the document's name lead the path, unless the title says as much.
+func TestName(t *testing.T) {
+	o := chunk.Options{Max: 64, Count: words, Name: "K-210 manual"}
+	for name, test := range map[string]struct {
+		d    *extract.Document
+		want []string
+	}{
+		"no headings":           {doc(para("Keep dry.")), []string{"K-210 manual\nKeep dry."}},
+		"a title of its own":    {doc(heading(1, "Care"), para("Keep dry.")), []string{"K-210 manual > Care\nKeep dry."}},
+		"a title with the name": {doc(heading(1, "The K 210: Manual"), heading(2, "Care"), para("Keep dry.")), []string{"The K 210: Manual > Care\nKeep dry."}},
+	} {
+		if diff := cmp.Diff(test.want, texts(chunk.Split(test.d, o))); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	o.Max = 16
+	for _, c := range chunk.Split(doc(heading(1, "Care"), para(strings.Repeat("Keep it dry. ", 20))), o) {
+		if c.Tokens > o.Max {
+			t.Errorf("%d tokens: %q", c.Tokens, c.Embedded())
+		}
+	}
+}

@@ -16,8 +16,11 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"onebit/store/documents"
 	"onebit/store/documents/chunk"
@@ -280,7 +283,9 @@ func (q *Queue) cut(ctx context.Context, a documents.Attachment, c documents.Col
 	if err != nil {
 		return err
 	}
-	chunks, err := split(ctx, d, options(a.Chunking, c.Chunking, e.MaxTokens()), e)
+	o := options(a.Chunking, c.Chunking, e.MaxTokens())
+	o.Name = stem(f.Name)
+	chunks, err := split(ctx, d, o, e)
 	if err != nil {
 		return err
 	}
@@ -303,6 +308,13 @@ func options(asked, collection documents.Chunking, most int) chunk.Options {
 		c = documents.Chunking{Max: usualMax, Overlap: usualOverlap}
 	}
 	return chunk.Options{Max: min(c.Max, most), Overlap: c.Overlap}
+}
+
+// stem is a file's name as a person says it, without folders and ending.
+func stem(name string) string {
+	name = name[strings.LastIndexAny(name, `/\`)+1:]
+	name = strings.TrimSuffix(name, filepath.Ext(name))
+	return strings.Join(strings.FieldsFunc(name, func(r rune) bool { return r == '_' || unicode.IsSpace(r) }), " ")
 }
 
 // split cuts with the model's own counting, whose first error ends it.

@@ -134,6 +134,10 @@ type Vector struct {
 type Scored struct {
 	ID    int64
 	Score float64
+	// Share is, of a passage that words found, how much of the question's weight
+	// it has: 1 is all of its words, the rarest counting most. 0 where the keeper
+	// does not know.
+	Share float64
 }
 
 // Filter selects attachments by their attributes. A nil Filter selects all.

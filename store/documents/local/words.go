@@ -6,11 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
 	"onebit/store/documents"
-	"onebit/store/documents/chunk"
 	"onebit/store/sqlite"
 )
 
@@ -18,13 +18,18 @@ import (
 // number. The table has no copy of the text; with it is deleted what was added.
 const (
 	maxTerms  = 12 // of a query that are looked for
-	minCommon = 200
-	common    = 20 // a term in more than one passage of so many says little
+	minCommon = 2000
+	common    = 20  // a term in more than one passage of so many says little
+	most      = 2.2 // what BM25 gives at most for a term, but for its rarity: k1 + 1
 )
 
 func createWords(ctx context.Context, t *sqlite.Tx, n int64) error {
-	err := t.Once(ctx, fmt.Sprintf("create virtual table words_%d using fts5(body, content='', tokenize='porter unicode61 remove_diacritics 2')", n))
+	err := t.Once(ctx, fmt.Sprintf("create virtual table words_%d using fts5(path, body, content='', tokenize='porter unicode61 remove_diacritics 2')", n))
 	if err != nil {
+		return err
+	}
+	// headings and the document's name say what a passage is about
+	if err := t.Once(ctx, fmt.Sprintf("insert into words_%[1]d (words_%[1]d, rank) values ('rank', 'bm25(2.0, 1.0)')", n)); err != nil {
 		return err
 	}
 	// what is deleted is taken out of the index at once
@@ -37,31 +42,31 @@ func numberOf(ctx context.Context, t *sqlite.Tx, collection string) (n int64, er
 
 // body is one passage's text for the index.
 type body struct {
-	id   int64
-	text string
+	id         int64
+	path, text string
 }
 
 func bodies(ctx context.Context, t *sqlite.Tx, a attachment) ([]body, error) {
 	rows, err := t.Query(ctx, "select id, path, text from passages where attachment = ? order by id", a.n)
 	return sqlite.Collect(rows, err, func(r sqlite.Row) (body, error) {
 		var b body
-		var c chunk.Chunk
-		var path string
-		err := r.Scan(&b.id, &path, &c.Text)
+		var path []string
+		var raw, text string
+		err := r.Scan(&b.id, &raw, &text)
 		if err == nil {
-			err = json.Unmarshal([]byte(path), &c.Path)
+			err = json.Unmarshal([]byte(raw), &path)
 		}
-		b.text = documents.Searchable(c.Embedded())
+		b.path, b.text = documents.Searchable(strings.Join(path, "\n")), documents.Searchable(text)
 		return b, err
 	})
 }
 
 func addWords(ctx context.Context, t *sqlite.Tx, a attachment) error {
-	return eachWords(ctx, t, a, "insert into words_%d (rowid, body) values (?, ?)")
+	return eachWords(ctx, t, a, "insert into words_%d (rowid, path, body) values (?, ?, ?)")
 }
 
 func removeWords(ctx context.Context, t *sqlite.Tx, a attachment) error {
-	return eachWords(ctx, t, a, "insert into words_%[1]d (words_%[1]d, rowid, body) values ('delete', ?, ?)")
+	return eachWords(ctx, t, a, "insert into words_%[1]d (words_%[1]d, rowid, path, body) values ('delete', ?, ?, ?)")
 }
 
 func eachWords(ctx context.Context, t *sqlite.Tx, a attachment, query string) error {
@@ -75,7 +80,7 @@ func eachWords(ctx context.Context, t *sqlite.Tx, a attachment, query string) er
 	}
 	query = fmt.Sprintf(query, n)
 	for _, b := range list {
-		if err := t.Once(ctx, query, b.id, b.text); err != nil {
+		if err := t.Once(ctx, query, b.id, b.path, b.text); err != nil {
 			return err
 		}
 	}
@@ -83,7 +88,7 @@ func eachWords(ctx context.Context, t *sqlite.Tx, a attachment, query string) er
 }
 
 // Words finds passages of one collection by words.
-func (k *Keeper) Words(ctx context.Context, by documents.Reader, collection, query string, filter documents.Filter, most int) ([]documents.Scored, error) {
+func (k *Keeper) Words(ctx context.Context, by documents.Reader, collection, query string, filter documents.Filter, limit int) ([]documents.Scored, error) {
 	var n int64
 	err := k.db.Scan(ctx, "select n from collections where id = ? and "+seen, []any{collection, by.All, by.Person, by.Person}, &n)
 	if err != nil {
@@ -93,11 +98,11 @@ func (k *Keeper) Words(ctx context.Context, by documents.Reader, collection, que
 	if err != nil || filtered && len(runs) == 0 {
 		return nil, err
 	}
-	match, err := k.match(ctx, collection, n, quoted(documents.Terms(query)))
-	if err != nil || match == "" || most < 1 {
+	w, err := k.match(ctx, collection, n, quoted(documents.Terms(query)))
+	if err != nil || w.match == "" || limit < 1 {
 		return nil, err
 	}
-	rows, err := k.db.Query(ctx, fmt.Sprintf("select rowid, -rank from words_%[1]d where words_%[1]d match ? order by rank, rowid", n), match)
+	rows, err := k.db.Query(ctx, fmt.Sprintf("select rowid, -rank from words_%[1]d where words_%[1]d match ? order by rank, rowid", n), w.match)
 	if missing(err) { // deleted since
 		return nil, documents.ErrNotFound
 	}
@@ -106,11 +111,12 @@ func (k *Keeper) Words(ctx context.Context, by documents.Reader, collection, que
 	}
 	defer rows.Close()
 	var out []documents.Scored
-	for len(out) < most && rows.Next() {
+	for len(out) < limit && rows.Next() {
 		var s documents.Scored
 		if err := rows.Scan(&s.ID, &s.Score); err != nil {
 			return nil, meaning(err)
 		}
+		s.Share = min(1, s.Score/w.weight)
 		if !filtered || within(runs, s.ID) {
 			out = append(out, s)
 		}
@@ -132,25 +138,31 @@ func quoted(terms []string) []string {
 	return terms
 }
 
-// match is the expression for the terms that say something: those in few
-// passages, at most maxTerms; where all are common, the three rarest.
-func (k *Keeper) match(ctx context.Context, collection string, n int64, all []string) (string, error) {
+// wanted is what a query looks for.
+type wanted struct {
+	match  string  // an expression
+	weight float64 // the best score that a passage can have
+}
+
+// match picks the terms that say something: those in few passages, at most
+// maxTerms; where all are common, the three rarest. A term that is nowhere has
+// half its weight: the question may be put in words of its own, or in another
+// language, and then no passage has all of it.
+func (k *Keeper) match(ctx context.Context, collection string, n int64, all []string) (wanted, error) {
 	if len(all) == 0 {
-		return "", nil
+		return wanted{}, nil
 	}
 	var passages int64
 	err := k.db.Scan(ctx, "select coalesce(sum(chunks), 0) from attachments where collection = ? and status = 'completed'", []any{collection}, &passages)
 	if err != nil {
-		return "", meaning(err)
+		return wanted{}, meaning(err)
 	}
 	limit := max(minCommon, passages/common)
-	if passages <= limit {
-		return strings.Join(all[:min(len(all), 4*maxTerms)], " OR "), nil
-	}
 	type counted struct {
 		term string
 		n    int64
 	}
+	var absent float64
 	var rare, rest []counted
 	query := fmt.Sprintf("select count(*) from (select 1 from words_%d where words_%d match ? limit ?)", n, n)
 	for _, t := range all {
@@ -158,10 +170,11 @@ func (k *Keeper) match(ctx context.Context, collection string, n int64, all []st
 		err := k.db.Scan(ctx, query, []any{t, limit + 1}, &c.n)
 		switch {
 		case missing(err):
-			return "", documents.ErrNotFound
+			return wanted{}, documents.ErrNotFound
 		case err != nil:
-			return "", meaning(err)
+			return wanted{}, meaning(err)
 		case c.n == 0:
+			absent += rarity(0, passages) / 2
 		case c.n > limit:
 			rest = append(rest, c)
 		default:
@@ -171,11 +184,24 @@ func (k *Keeper) match(ctx context.Context, collection string, n int64, all []st
 	if len(rare) == 0 {
 		rare = rest[:min(len(rest), 3)]
 	}
-	var out []string
-	for _, c := range rare[:min(len(rare), maxTerms)] {
-		out = append(out, c.term)
+	slices.SortStableFunc(rare, func(a, b counted) int { return cmp.Compare(a.n, b.n) })
+	bound := maxTerms
+	if passages <= limit {
+		bound *= 4 // it costs little
 	}
-	return strings.Join(out, " OR "), nil
+	w := wanted{weight: most * absent}
+	var out []string
+	for _, c := range rare[:min(len(rare), bound)] {
+		out = append(out, c.term)
+		w.weight += most * rarity(c.n, passages)
+	}
+	w.match = strings.Join(out, " OR ")
+	return w, nil
+}
+
+// rarity is the weight of a term that so many of all passages have.
+func rarity(n, all int64) float64 {
+	return math.Log1p((max(0, float64(all-n)) + 0.5) / (float64(n) + 0.5))
 }
 
 func missing(err error) bool {

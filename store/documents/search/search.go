@@ -1,8 +1,11 @@
 // Package search asks the document store: by words, by meaning, or by both.
 //
 // Words find names, numbers and rare terms; vectors find what is said in other
-// words. Hybrid asks for fifty of each and joins the two orders by reciprocal
-// rank, which needs no common scale. A reranker, where there is one, reads those
+// words. Hybrid asks for fifty of each and weighs for each passage how near its
+// vector is with how much of the question's weight its words have, so that words
+// count for much where they fit and for little where the question is put in
+// other ones. A keeper that does not know that share has the two orders joined
+// by reciprocal rank, which needs no common scale. A reranker, where there is one, reads those
 // that are left together with the question.
 package search
 
@@ -29,9 +32,10 @@ const (
 )
 
 const (
-	pool      = 50 // hits of each kind that are joined, and that a reranker reads
-	rankShift = 60 // k of reciprocal rank fusion
-	usual     = 8  // results, where nobody says
+	pool      = 50   // hits of each kind that are joined, and that a reranker reads
+	rankShift = 60   // k of reciprocal rank fusion
+	nearness  = 0.65 // of the weight is the vectors'; BENCHMARKS.md says how flat the optimum is
+	usual     = 8    // results, where nobody says
 	most      = 50
 	maxQuery  = 8 << 10 // bytes
 )
@@ -74,7 +78,7 @@ type Query struct {
 type Result struct {
 	documents.Passage
 	Name   string  // of its file
-	Score  float64 // 0 to 1: of the reranker, else of the joined ranks, else the cosine
+	Score  float64 // 0 to 1: of the reranker, else as the mode weighs
 	Words  float64 // BM25; 0 when words did not find it
 	Vector float64 // cosine; 0 when vectors did not find it
 	// Attributes are those of its file in the collection.
@@ -201,7 +205,7 @@ func each(collections []string, want int, ask func(string) ([]documents.Scored, 
 	return all[:min(len(all), want)], nil
 }
 
-// join makes one order of two. Its score is 1 for what is first in both.
+// join makes one order of two.
 func join(words, vectors []documents.Scored, mode Mode) []found {
 	byID := map[int64]*found{}
 	var order []*found
@@ -219,25 +223,55 @@ func join(words, vectors []documents.Scored, mode Mode) []found {
 		lists = 1
 	}
 	share := func(rank int) float64 { return (rankShift + 1) / float64(rankShift+1+rank) / lists }
+	shares := false
 	for i, h := range vectors {
 		f := note(h)
 		f.vector = h.Score
 		f.Score += share(i)
-		if mode == Vectors {
-			f.Score = max(0, h.Score)
-		}
 	}
 	for i, h := range words {
 		f := note(h)
-		f.words = h.Score
+		f.words, f.Share = h.Score, h.Share
 		f.Score += share(i)
+		shares = shares || h.Share > 0
 	}
 	out := make([]found, len(order))
 	for i, f := range order {
 		out[i] = *f
 	}
+	switch {
+	case mode == Vectors:
+		for i := range out {
+			out[i].Score = max(0, out[i].vector)
+		}
+	case shares || len(words) == 0:
+		weigh(out, vectors)
+	}
 	slices.SortStableFunc(out, func(a, b found) int { return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(b.vector, a.vector)) })
 	return out
+}
+
+// weigh scores by nearness and by share, where there are both. A passage that
+// vectors did not find is as near as the last one that they did, at most.
+func weigh(all []found, vectors []documents.Scored) {
+	if len(vectors) == 0 {
+		for i := range all {
+			all[i].Score = all[i].Share
+		}
+		return
+	}
+	last := vectors[len(vectors)-1].Score
+	near := map[int64]bool{}
+	for _, h := range vectors {
+		near[h.ID] = true
+	}
+	for i, f := range all {
+		v := last
+		if near[f.ID] {
+			v = f.vector
+		}
+		all[i].Score = max(0, nearness*v+(1-nearness)*f.Share)
+	}
 }
 
 // results reads the best of what was found, as many as are wanted. A passage

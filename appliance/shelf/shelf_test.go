@@ -218,7 +218,7 @@ func TestUploadSearchDelete(t *testing.T) {
 	if hit["file_id"] != f || hit["filename"] != "garden.md" || hit["content"].([]any)[0].(object)["text"] != "They bloom in June." {
 		t.Errorf("%v", hit)
 	}
-	if c := hit["citation"].(object); c["path"].([]any)[0] != "Roses" || c["start"].(float64) != 7 {
+	if c := hit["citation"].(object); c["path"].([]any)[1] != "Roses" || c["start"].(float64) != 7 {
 		t.Errorf("the citation is %v", c)
 	}
 	content := w.ok("ann", "GET", "/v1/vector_stores/"+s+"/files/"+f+"/content", nil)

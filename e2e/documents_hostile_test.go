@@ -87,18 +87,18 @@ func streamBomb() string {
 	return b.String()
 }
 
-// hostile is a document that is to hurt, and what becomes of it.
-type hostile struct {
+// hostileDocument is one that is to hurt, and what becomes of it.
+type hostileDocument struct {
 	name, content string
 	fails         bool
 	leaves        string // a word that can be found when it does not fail
 	never         string // what no passage may hold
 }
 
-func hostiles(t *testing.T) []hostile {
+func hostileDocuments(t *testing.T) []hostileDocument {
 	const secret = "root:x:0:0"
 	long := strings.Repeat("<w:p><w:r><w:t>A</w:t></w:r></w:p>", 20)
-	return []hostile{
+	return []hostileDocument{
 		{name: "empty.txt", content: "", fails: true},
 		{name: "empty.pdf", content: "", fails: true},
 		{name: "broken.pdf", content: "%PDF-1.7\nnothing", fails: true},
@@ -137,7 +137,7 @@ func TestHostileDocuments(t *testing.T) {
 		}
 		return id
 	}
-	all, ids := hostiles(t), map[string]string{}
+	all, ids := hostileDocuments(t), map[string]string{}
 	for _, h := range all {
 		ids[h.name] = attach(h.name, h.content)
 	}

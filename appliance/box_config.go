@@ -190,6 +190,10 @@ func (p program) config(args []string) int {
 	if warning := o.exposed(origins); warning != "" {
 		fmt.Fprintf(p.stderr, "1bit config check: %s\n", warning)
 	}
+	if !exists(o.path()) {
+		fmt.Fprintf(p.stdout, "there is no %s: the defaults hold\n", o.path())
+		return 0
+	}
 	fmt.Fprintf(p.stdout, "%s is right: %s\n", o.path(), counted(len(box.Models), "model"))
 	return 0
 }

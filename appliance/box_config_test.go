@@ -29,7 +29,8 @@ func TestConfigCommand(t *testing.T) {
 		stdout, stderr string
 	}{
 		{"the state's own file", []string{"check", "--state", dir}, 0, "1bit.yaml is right: 0 models\n", ""},
-		{"no file in the state", []string{"check", "--state", t.TempDir()}, 0, "is right", ""},
+		{"no file in the state", []string{"check", "--state", t.TempDir()}, 0, "1bit.yaml: the defaults hold\n", ""},
+		{"a variable that is wrong, beside a file that is", []string{"check", "--state", dir, "--set", "listen.port=x", "--set", "tls.mode=acem"}, 1, "", "mean acme?\n1bit config check: 2 mistakes\n"},
 		{"print", []string{"print", "--state", dir, "--port", "8443"}, 0, "port: 8443  # --set listen.port", ""},
 		{"TOML", []string{"check", "--state", dir, "--config", other}, 0, "box.toml is right: 0 models\n", ""},
 		{"print TOML", []string{"print", "--state", dir, "--config", other, "--port", "8443"}, 0, "port = 8443  # --set listen.port", ""},
@@ -66,7 +67,7 @@ func TestStateDirectory(t *testing.T) {
 		t.Setenv("XDG_STATE_HOME", c.xdg)
 		var stdout, stderr bytes.Buffer
 		main.Run(t.Context(), nil, &stdout, &stderr, "config", "check")
-		if want := c.want + "/1bit.yaml is right"; !strings.HasPrefix(stdout.String(), want) {
+		if want := "there is no " + c.want + "/1bit.yaml: "; !strings.HasPrefix(stdout.String(), want) {
 			t.Errorf("%+v: %s%s", c, &stdout, &stderr)
 		}
 	}

@@ -296,6 +296,10 @@ func (c control) Routes() []admin.RouteInfo {
 	for _, r := range c.b.api.Load().Routes() {
 		all = append(all, admin.RouteInfo{Method: r.Method, Path: r.Path, Part: "api", Open: r.Path == "/health"})
 	}
+	for _, r := range c.b.shelves.api.Routes() {
+		method, path, _ := strings.Cut(r, " ")
+		all = append(all, admin.RouteInfo{Method: method, Path: path, Part: "api"})
+	}
 	for _, r := range c.b.admin.Routes() {
 		all = append(all, admin.RouteInfo{Method: r.Method, Path: r.Path, Part: "admin"})
 	}

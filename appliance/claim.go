@@ -59,8 +59,11 @@ func claimConfig(args []string) (claimOptions, error) {
 	c.StringVar(&o.name, "name", "", "")
 	c.StringVar(&o.boxName, "box-name", "", "")
 	c.StringVar(&o.tlsMode, "tls", "", "")
-	if err := c.parse(args, 1, 1); err != nil {
+	if err := c.parse(args, 0, 1); err != nil {
 		return o, err
+	}
+	if len(c.words) == 0 {
+		return o, errors.New("give the box's address, as its console shows it: https://NAME or https://NAME:PORT")
 	}
 	address := c.words[0]
 	if !strings.Contains(address, "://") {

@@ -179,6 +179,7 @@ func TestLocalCommands(t *testing.T) {
 		t.Errorf("the invite is %q", invite)
 	}
 	ok(t, "", "person", "add", "bob", "--role", "admin")
+	refused(t, 1, "conflicts with what is there: somebody has this name already\n", "", "person", "add", "Bob")
 	refused(t, 1, "say whose key it is", "", "key", "create", "x")
 	bobs := ok(t, "", "key", "create", "x", "--for", "Bob", "--admin")
 	ok(t, "", "person", "disable", "bob")
@@ -225,13 +226,14 @@ func TestLocalMistakes(t *testing.T) {
 
 func TestClaimCommand(t *testing.T) {
 	b := startBox(t)
+	refused(t, 1, "claim it first", "", "key", "create", "early")
 	wrong := "00000-00000-00000-00000-00000-00000"
 	refused(t, 1, "this is not a code", "", "claim", "--code", wrong, b.address)
 	refused(t, 1, "it is not the one given", "", "claim", "--code", b.code, "--fingerprint", strings.Repeat("00:", 31)+"00", b.address)
 	refused(t, 1, "there is no more input", "", "claim", "--code", b.code, b.address)
 	refused(t, 1, "at least 12 characters", "anna\nshort\n", "claim", "--code", b.code, b.address)
 	refused(t, 2, "https", "", "claim", "http://"+b.address)
-	refused(t, 2, "1 more needed", "", "claim")
+	refused(t, 2, "give the box's address", "", "claim")
 	recovery := ok(t, b.code+"\nanna\n"+password, "claim", "--fingerprint", b.root, "https://"+b.address)
 	if !aCode.MatchString(recovery) {
 		t.Errorf("the recovery key is %q", recovery)

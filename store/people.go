@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -66,6 +67,9 @@ func (s *Store) CreatePerson(ctx context.Context, a Actor, p Person) (Person, er
 func (t *txn) addPerson(ctx context.Context, p Person) (Person, error) {
 	p.ID, p.Created = newID(t.now), moment(stamp(t.now))
 	_, err := t.exec(ctx, insertPerson, p.ID, p.Name, fold(p.Name), string(p.Role), stamp(p.Created), stamp(p.Expires), p.Disabled)
+	if errors.Is(meaning(err), ErrConflict) {
+		err = fmt.Errorf("%w: somebody has this name already", ErrConflict)
+	}
 	return p, err
 }
 

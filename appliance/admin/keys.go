@@ -190,8 +190,11 @@ func (a *Admin) onlyAdmin(c *call) (string, error) {
 		return "", err
 	}
 	people = slices.DeleteFunc(people, func(p store.Person) bool { return p.Role != store.RoleAdmin || p.Disabled })
-	if len(people) != 1 {
-		return "", &engine.InvalidError{Param: "owner", Code: "missing_required_parameter", Message: `say whose key it is: "owner" is a person's id`}
+	if len(people) == 0 {
+		return "", &engine.InvalidError{Code: "unclaimed", Message: "the box belongs to nobody yet: claim it first, with `1bit claim` or at /claim"}
+	}
+	if len(people) > 1 {
+		return "", &engine.InvalidError{Param: "owner", Code: "missing_required_parameter", Message: `there are several admins: say whose key it is, by "owner" with a person's id, or --for NAME on the command line`}
 	}
 	return people[0].ID, nil
 }

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"onebit/engine"
 	"onebit/extensions"
@@ -173,7 +174,10 @@ func (r *reader) checkElsewhere(b Box, at func(string) string) {
 	if b.Backup.Folder != "" && b.Backup.Recipient == "" && b.Backup.Passphrase == "" {
 		r.bad(at("backup.folder"), "backup.folder: a backup is encrypted: give backup.recipient or backup.passphrase")
 	}
-	if b.Backup.Folder != "" && (b.Backup.Every <= 0 || b.Backup.Keep <= 0) {
-		r.bad(at("backup.folder"), "backup.every and backup.keep must be more than 0")
+	if b.Backup.Folder != "" && b.Backup.Every < time.Hour {
+		r.bad(at("backup.every"), "backup.every: there is at least an hour between copies, 1h")
+	}
+	if b.Backup.Folder != "" && b.Backup.Keep <= 0 {
+		r.bad(at("backup.keep"), "backup.keep must be more than 0")
 	}
 }

@@ -57,9 +57,7 @@ func ReadBox(src Source) (Box, Origins, error) {
 	r.content(src.Text, &box)
 	r.environment(src.Env, &box)
 	r.flags(src.Set, &box)
-	if len(r.problems) == 0 {
-		r.check(box)
-	}
+	r.check(box)
 	if len(r.problems) > 0 {
 		return Box{}, nil, r.problems
 	}

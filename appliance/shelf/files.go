@@ -1,8 +1,11 @@
 package shelf
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"mime"
 	"mime/multipart"
 	"net/http"
@@ -10,6 +13,7 @@ import (
 	"path"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -72,7 +76,7 @@ func (l *Shelf) upload(c *call) (any, error) {
 
 func formError(err error) error {
 	var long *http.MaxBytesError
-	if errors.As(err, &long) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if errors.As(err, &long) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
 	return invalid("", "the form is broken: %v", err)
@@ -147,13 +151,26 @@ func (u *uploading) file(p *multipart.Part) error {
 	}
 	f, err := os.CreateTemp(u.l.Temp, "upload-*")
 	if err != nil {
-		return err
+		return diskError(err)
 	}
 	u.held = f
 	if _, err := io.Copy(f, p); err != nil {
-		return formError(err)
+		return diskError(err)
 	}
 	return nil
+}
+
+// diskError tells a disk that takes no more, and one that fails, from a form
+// that is broken.
+func diskError(err error) error {
+	var disk *fs.PathError
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return fmt.Errorf("%w: %w", documents.ErrFull, err)
+	case errors.As(err, &disk):
+		return err
+	}
+	return formError(err)
 }
 
 // baseName is a file's name without folders, of either kind of system.
@@ -218,7 +235,7 @@ func (u *uploading) close() {
 		os.Remove(u.held.Name())
 	}
 	if u.stored != nil {
-		if err := u.l.Keeper.DeleteFile(u.c.ctx, u.c.visit.Reader, u.stored.ID); err != nil {
+		if err := u.l.Keeper.DeleteFile(context.WithoutCancel(u.c.ctx), u.c.visit.Reader, u.stored.ID); err != nil {
 			u.l.Log.Warn("removing an upload that failed", "file", u.stored.ID, "err", err)
 		}
 	}

@@ -17,9 +17,11 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"onebit/engine/wire"
 	"onebit/store/documents"
@@ -71,7 +73,7 @@ func New(c Config) (*Shelf, error) {
 	}
 	l := &Shelf{Config: c, mux: http.NewServeMux()}
 	for _, r := range l.routes() {
-		for _, prefix := range []string{"/v1", ""} {
+		for _, prefix := range prefixes {
 			l.mux.HandleFunc(r.method+" "+prefix+r.path, l.handle(r))
 		}
 	}
@@ -114,10 +116,15 @@ func (l *Shelf) routes() []route {
 func (l *Shelf) Routes() []string {
 	var out []string
 	for _, r := range l.routes() {
-		out = append(out, r.method+" /v1"+r.path)
+		for _, prefix := range prefixes {
+			out = append(out, r.method+" "+prefix+r.path)
+		}
 	}
 	return out
 }
+
+// prefixes are what the paths of the table come behind.
+var prefixes = []string{"/v1", ""}
 
 // Answers reports whether a path is the shelf's.
 func Answers(path string) bool {
@@ -190,8 +197,12 @@ func (l *Shelf) handle(rt route) http.HandlerFunc {
 		}
 		c := &call{w: w, r: r, ctx: ctx, visit: visit}
 		status := http.StatusOK
+		// a body that is still on its way ends with the visit: its key may be revoked while it comes
+		stop := context.AfterFunc(ctx, func() { _ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) })
 		answer, err := l.run(c, rt)
+		stop()
 		if err != nil {
+			err = ended(ctx, err)
 			e := l.problem(r, err)
 			status = e.Status
 			e.Write(w)
@@ -206,6 +217,15 @@ func (l *Shelf) handle(rt route) http.HandlerFunc {
 			visit.End(status)
 		}
 	}
+}
+
+// ended is why a visit ended, where that is for the client, and else what failed.
+func ended(ctx context.Context, err error) error {
+	var why interface{ Wire() *wire.Error }
+	if cause := context.Cause(ctx); errors.As(cause, &why) {
+		return cause
+	}
+	return err
 }
 
 func (l *Shelf) run(c *call, rt route) (any, error) {
@@ -269,7 +289,7 @@ func (l *Shelf) problem(r *http.Request, err error) *wire.Error {
 		return refusal(http.StatusBadRequest, "invalid_value", strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", ": "), "not valid: "))
 	case errors.Is(err, documents.ErrFull):
 		return &wire.Error{Status: http.StatusInsufficientStorage, Type: "insufficient_storage", Code: "disk_full", Message: "the box's disk is full", NoRetry: true}
-	case errors.Is(err, context.Canceled), errors.Is(err, io.ErrUnexpectedEOF):
+	case errors.Is(err, context.Canceled), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, os.ErrDeadlineExceeded):
 		return refusal(499, "client_closed_request", "the request was not sent to its end")
 	}
 	l.Log.Error("the document store", "path", r.URL.Path, "err", err)

@@ -4,14 +4,17 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -51,6 +54,8 @@ type world struct {
 	*testing.T
 	server *httptest.Server
 	ended  chan int
+	temp   string
+	cut    chan context.CancelCauseFunc // how to end a visit of eve
 }
 
 func newWorld(t *testing.T) *world {
@@ -79,8 +84,8 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{T: t, ended: make(chan int, 1000)}
-	l, err := shelf.New(shelf.Config{Keeper: k, Searcher: searcher, Wake: queue.Wake, Temp: t.TempDir(), Log: log,
+	w := &world{T: t, ended: make(chan int, 1000), temp: t.TempDir(), cut: make(chan context.CancelCauseFunc, 10)}
+	l, err := shelf.New(shelf.Config{Keeper: k, Searcher: searcher, Wake: queue.Wake, Temp: w.temp, Log: log,
 		Enter: func(r *http.Request, endpoint string) (context.Context, shelf.Visit, error) {
 			person, limit, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 			if person == "" {
@@ -90,7 +95,13 @@ func newWorld(t *testing.T) *world {
 			if limit != "" {
 				v.Collections = []string{limit}
 			}
-			return r.Context(), v, nil
+			ctx := r.Context()
+			if person == "eve" {
+				c, cancel := context.WithCancelCause(ctx)
+				w.cut <- cancel
+				ctx = c
+			}
+			return ctx, v, nil
 		}})
 	if err != nil {
 		t.Fatal(err)
@@ -262,6 +273,73 @@ func TestUploads(t *testing.T) {
 	}
 }
 
+// TestRevokedUpload has the access of somebody end while their file is on its way, which then comes no further.
+func TestRevokedUpload(t *testing.T) {
+	for name, head := range map[string]form{"purpose first": {"purpose", "", "assistants", "file", "a.txt", "begin"}, "file first": {"file", "a.txt", "begin"}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			whole, kind := head.encode(t)
+			text, err := io.ReadAll(whole)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out, in := io.Pipe()
+			go in.Write(text[:bytes.Index(text, []byte("begin"))+5]) // the rest never comes
+			defer in.Close()
+			q, err := http.NewRequestWithContext(t.Context(), "POST", w.server.URL+"/v1/files", out)
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.Header.Set("Authorization", "eve")
+			q.Header.Set("Content-Type", kind)
+			go func() {
+				cancel := <-w.cut
+				cancel(refused{&wire.Error{Status: 401, Type: "authentication_error", Code: "revoked_api_key", Message: "the key has been revoked"}})
+			}()
+			a, err := w.server.Client().Do(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer a.Body.Close()
+			if raw, err := io.ReadAll(a.Body); err != nil || a.StatusCode != 401 || !bytes.Contains(raw, []byte("revoked_api_key")) {
+				t.Errorf("%d %s %v", a.StatusCode, raw, err)
+			}
+			if status := <-w.ended; status != 401 {
+				t.Errorf("ended with %d", status)
+			}
+			if left, err := os.ReadDir(w.temp); err != nil || len(left) > 0 {
+				t.Errorf("left behind: %v %v", left, err)
+			}
+		})
+	}
+}
+
+// TestFullDisk tells a disk that takes no more from a form that is broken.
+func TestFullDisk(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		full bool
+	}{
+		{&fs.PathError{Op: "write", Path: "/state/upload-1", Err: syscall.ENOSPC}, true},
+		{&fs.PathError{Op: "open", Path: "/state/upload-1", Err: syscall.EDQUOT}, true},
+		{&fs.PathError{Op: "write", Path: "/state/upload-1", Err: syscall.EIO}, false},
+		{errors.New("multipart: boundary"), false},
+	} {
+		if got := errors.Is(shelf.DiskError(c.err), documents.ErrFull); got != c.full {
+			t.Errorf("%v: full %v", c.err, got)
+		}
+	}
+	var e *wire.Error
+	if err := shelf.DiskError(&fs.PathError{Op: "write", Path: "/state/upload-1", Err: syscall.EIO}); errors.As(err, &e) {
+		t.Errorf("a disk that fails is told to the client as %v", e)
+	}
+}
+
+type refused struct{ e *wire.Error }
+
+func (r refused) Error() string     { return r.e.Message }
+func (r refused) Wire() *wire.Error { return r.e }
+
 func TestAttachments(t *testing.T) {
 	w := newWorld(t)
 	s := w.ok("ann", "POST", "/v1/vector_stores", object{})["id"].(string)
@@ -348,7 +426,7 @@ func TestNobodyElse(t *testing.T) {
 		path = strings.NewReplacer("{file}", f, "{store}", s, "{batch}", b).Replace(path)
 		var body any
 		switch {
-		case path == "/v1/files" && method == "POST":
+		case strings.TrimPrefix(path, "/v1") == "/files" && method == "POST":
 			body = form{"purpose", "", "assistants", "file", "x", "y"}
 		case strings.HasSuffix(path, "/search"):
 			body = object{"query": "secret"}
@@ -360,7 +438,8 @@ func TestNobodyElse(t *testing.T) {
 		if status, o := w.do("", method, path, body); status != 401 {
 			t.Errorf("%s by nobody: %d %v", route, status, o)
 		}
-		general := path == "/v1/files" || path == "/v1/vector_stores"
+		bare := strings.TrimPrefix(path, "/v1")
+		general := bare == "/files" || bare == "/vector_stores"
 		for _, as := range []string{"ben", "ann vs_other"} {
 			status, o := w.do(as, method, path, body)
 			raw := fmt.Sprint(o)

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/url"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -175,6 +176,14 @@ type writer struct {
 }
 
 func openWriter(ctx context.Context, path string) (*writer, error) {
+	// for the owner alone; the side files take their mode from it
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Close(); err != nil {
+		return nil, err
+	}
 	db, err := sql.Open("sqlite", dsn(path, writerOptions))
 	if err != nil {
 		return nil, err

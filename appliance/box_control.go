@@ -304,7 +304,7 @@ func (c control) Routes() []admin.RouteInfo {
 		all = append(all, admin.RouteInfo{Method: r.Method, Path: r.Path, Part: "admin"})
 	}
 	for _, r := range c.b.auth.Routes() {
-		all = append(all, admin.RouteInfo{Method: r.Method, Path: r.Path, Part: "door", Open: true})
+		all = append(all, admin.RouteInfo{Method: r.Method, Path: r.Path, Part: "door", Open: !strings.HasPrefix(r.Path, "/account/")})
 	}
 	return append(all, admin.RouteInfo{Method: "GET", Path: "/", Part: "door", Open: true})
 }

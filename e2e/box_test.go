@@ -336,6 +336,36 @@ func TestBoxRevokes(t *testing.T) {
 	if status, text := b.do(key, "GET", "/v1/models", ""); status != 401 {
 		t.Errorf("the revoked key lists models: %d %s", status, text)
 	}
+	t.Run("upload", func(t *testing.T) {
+		key, id := b.key("")
+		out, in := io.Pipe()
+		defer in.Close()
+		form := multipart.NewWriter(in)
+		go func() {
+			form.WriteField("purpose", "assistants")
+			if part, err := form.CreateFormFile("file", "a.txt"); err == nil {
+				io.WriteString(part, "the rest never comes")
+			}
+		}()
+		go func() {
+			b.soon("the upload", func() bool { return b.admin("GET", "/status", "")["running"] == 1.0 })
+			b.admin("DELETE", "/keys/"+id, "")
+		}()
+		r, err := http.NewRequestWithContext(t.Context(), "POST", "https://127.0.0.1:"+b.port+"/v1/files", out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Authorization", "Bearer "+key)
+		r.Header.Set("Content-Type", form.FormDataContentType())
+		res, err := b.client.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer res.Body.Close()
+		if text, err := io.ReadAll(res.Body); err != nil || res.StatusCode != 401 || !bytes.Contains(text, []byte("revoked")) {
+			t.Errorf("%d %s %v", res.StatusCode, text, err)
+		}
+	})
 }
 
 // TestBoxReloads takes on a changed file, keeps what it has when the file is wrong, and says so.
@@ -434,9 +464,17 @@ func TestBoxSettings(t *testing.T) {
 	}
 }
 
+// openPaths are the only ones that answer somebody without a key over HTTPS.
+var openPaths = map[string]bool{
+	"/": true, "/health": true, "/claim": true, "/claim/passkey": true, "/claim/restore": true, "/login": true, "/login/passkey": true,
+	"/login/passkey/answer": true, "/logout": true, "/invite": true, "/invite/passkey": true, "/recover": true,
+	"/login/door.css": true, "/login/door.js": true,
+}
+
 // TestBoxTellsStrangersNothing walks everything that a box answers, as a stranger, before the claim and after it.
 func TestBoxTellsStrangersNothing(t *testing.T) {
 	b := startBox(t, boxState(t, fmt.Sprintf("models: [{name: canary-model, file: %q}]\n", smollm2(t))))
+	met := map[string]bool{}
 	walk := func() {
 		t.Helper()
 		routes := b.admin("GET", "/routes", "")["routes"].([]any)
@@ -459,12 +497,18 @@ func TestBoxTellsStrangersNothing(t *testing.T) {
 					t.Errorf("%s %s by a stranger: %d %s", method, path, status, text)
 				}
 			}
-			if r["open"] == true && r["part"] == "api" && path != "/health" {
+			if r["open"] == true && !openPaths[path] {
 				t.Errorf("%s %s is open", method, path)
 			}
+			met[strings.Join(strings.Split(path, "/")[:min(4, strings.Count(path, "/")+1)], "/")] = true
 		}
-		if len(routes) < 70 || open == 0 {
+		if len(routes) < 130 || open == 0 {
 			t.Errorf("the walk met %d routes, %d open ones", len(routes), open)
+		}
+		for _, path := range []string{"/v1/files", "/v1/vector_stores", "/vector_stores/x", "/v1/chat/completions", "/admin/v1/extensions", "/admin/v1/keys"} {
+			if !met[path] {
+				t.Errorf("the walk did not meet %s", path)
+			}
 		}
 	}
 	walk()

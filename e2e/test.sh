@@ -73,6 +73,7 @@ case "${1:-quick}" in
   e2e)
     models smollm2 all-minilm-l6-v2
     clients
+    evaluate pebble
     go test -count=1 -timeout 20m ./e2e
     ;;
   all)

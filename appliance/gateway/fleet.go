@@ -102,7 +102,7 @@ func (e *NoModelError) Error() string {
 		if e.Role != Chat {
 			role = string(e.Role)
 		}
-		return "this box has no " + role + " model yet; add one with `1bit model add`, or in the configuration"
+		return "there is no " + role + " model here for this key; an admin names one in the configuration or the control plane, or widens the key"
 	}
 	if len(e.Known) == 0 {
 		return fmt.Sprintf("the model %q does not exist here", short(e.Name))

@@ -18,6 +18,7 @@ import (
 
 	"onebit/appliance/auth"
 	"onebit/appliance/catalog"
+	"onebit/appliance/doctor"
 	"onebit/appliance/shelf"
 	"onebit/engine"
 	"onebit/engine/gguf"
@@ -74,7 +75,8 @@ func (b *box) openShelves(ctx context.Context) (_ *shelves, err error) {
 	if s.searcher, err = search.New(search.Config{Keeper: keeper, Embedder: s.questions, Reranker: s.reranker}); err != nil {
 		return nil, err
 	}
-	s.api, err = shelf.New(shelf.Config{Keeper: keeper, Searcher: s.searcher, Wake: s.queue.Wake, Enter: s.enter, Temp: temp, Log: b.log})
+	s.api, err = shelf.New(shelf.Config{Keeper: keeper, Searcher: s.searcher, Wake: s.queue.Wake, Enter: s.enter, Temp: temp, Log: b.log,
+		Space: func() (uint64, error) { return doctor.Space(b.options.state) }})
 	return s, err
 }
 

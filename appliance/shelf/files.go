@@ -53,6 +53,9 @@ const (
 // as they come.
 func (l *Shelf) upload(c *call) (any, error) {
 	c.r.Body = http.MaxBytesReader(c.w, c.r.Body, maxUpload+maxBody)
+	if l.Space != nil {
+		c.r.Body = &roomy{ReadCloser: c.r.Body, space: l.Space}
+	}
 	form, err := c.r.MultipartReader()
 	if err != nil {
 		return nil, refusal(http.StatusUnsupportedMediaType, "unsupported_media_type", "the body must be multipart/form-data with the parts file and purpose")
@@ -74,9 +77,32 @@ func (l *Shelf) upload(c *call) (any, error) {
 	return u.finish()
 }
 
+// spare is how much of the disk uploads leave to the rest of the box, in bytes.
+// What they have filled comes back for other documents alone.
+const spare = 256 << 20
+
+// roomy is a body that is read as long as there is room on the disk.
+type roomy struct {
+	io.ReadCloser
+	space func() (uint64, error)
+	left  int // bytes until the next look
+}
+
+func (r *roomy) Read(p []byte) (int, error) {
+	if r.left <= 0 {
+		if free, err := r.space(); err == nil && free < spare {
+			return 0, documents.ErrFull
+		}
+		r.left = 4 << 20
+	}
+	n, err := r.ReadCloser.Read(p)
+	r.left -= n
+	return n, err
+}
+
 func formError(err error) error {
 	var long *http.MaxBytesError
-	if errors.As(err, &long) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded) {
+	if errors.As(err, &long) || errors.Is(err, documents.ErrFull) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
 	}
 	return invalid("", "the form is broken: %v", err)

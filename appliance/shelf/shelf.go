@@ -57,6 +57,9 @@ type Config struct {
 	// that returns one, are for the client.
 	Enter func(r *http.Request, endpoint string) (context.Context, Visit, error)
 	Temp  string // a folder for uploads whose parts come in an odd order
+	// Space returns how many bytes are free where files are kept; nil where nobody
+	// knows. Uploads leave some of it.
+	Space func() (uint64, error)
 	Log   *slog.Logger
 }
 

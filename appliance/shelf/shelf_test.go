@@ -14,6 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -55,6 +56,7 @@ type world struct {
 	server *httptest.Server
 	ended  chan int
 	temp   string
+	space  atomic.Uint64                // bytes
 	cut    chan context.CancelCauseFunc // how to end a visit of eve
 }
 
@@ -85,7 +87,9 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{T: t, ended: make(chan int, 1000), temp: t.TempDir(), cut: make(chan context.CancelCauseFunc, 10)}
+	w.space.Store(1 << 40)
 	l, err := shelf.New(shelf.Config{Keeper: k, Searcher: searcher, Wake: queue.Wake, Temp: w.temp, Log: log,
+		Space: func() (uint64, error) { return w.space.Load(), nil },
 		Enter: func(r *http.Request, endpoint string) (context.Context, shelf.Visit, error) {
 			person, limit, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 			if person == "" {
@@ -312,6 +316,24 @@ func TestRevokedUpload(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestUploadsLeaveRoom uploads to a disk that is nearly full, and reads what is there.
+func TestUploadsLeaveRoom(t *testing.T) {
+	w := newWorld(t)
+	f := w.upload("ann", "a.txt", "roses")
+	w.space.Store(255 << 20)
+	for _, body := range []form{{"purpose", "", "assistants", "file", "b.txt", "x"}, {"file", "b.txt", "x", "purpose", "", "assistants"}} {
+		if status, o := w.do("ann", "POST", "/v1/files", body); status != 507 || o["error"].(object)["code"] != "disk_full" {
+			t.Errorf("%d %v", status, o)
+		}
+	}
+	if o := w.ok("ann", "GET", "/v1/files", nil); len(o["data"].([]any)) != 1 {
+		t.Errorf("%v", o)
+	}
+	w.ok("ann", "DELETE", "/v1/files/"+f, nil)
+	w.space.Store(256 << 20)
+	w.upload("ann", "b.txt", "x")
 }
 
 // TestFullDisk tells a disk that takes no more from a form that is broken.

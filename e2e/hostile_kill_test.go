@@ -16,21 +16,22 @@ import (
 )
 
 // TestModuleProcessKilled kills the processes of active modules again and again while clients are served. No request is lost:
-// the module decides, or the default policy does and says why. Each client's key has a binding of its own, so that there are
-// many processes to kill; one is killed after it has served. ONEBIT_ALL makes it 1,000 kills.
+// the module decides, or the default policy does and says why. Each client's key has a module of its own, so that there are
+// many processes to kill; all are killed once each has served. ONEBIT_ALL makes it 1,000 kills.
 func TestModuleProcessKilled(t *testing.T) {
 	b := startBox(t, boxState(t, twoStandins(t)))
 	b.claim()
-	if status, answer, _ := b.push(policyModule(toLarge("1"), false), manifestOf("larger", "1.0.0")); status != 201 {
-		t.Fatalf("uploading: %d %s", status, answer)
-	}
 	var group sync.WaitGroup
 	var byDefault, lost atomic.Int64
 	decided := make([]atomic.Int64, times(10, 20))
 	done := make(chan struct{})
 	for n := range decided {
+		name := fmt.Sprintf("larger%d", n)
+		if status, answer, _ := b.push(policyModule(toLarge(name), false), manifestOf(name, "1.0.0")); status != 201 {
+			t.Fatalf("uploading: %d %s", status, answer)
+		}
 		key, id := b.key("")
-		b.admin("POST", fmt.Sprintf("/bindings/client%d/activate", n), fmt.Sprintf(`{"module":"larger","keys":[%q]}`, id))
+		b.admin("POST", "/bindings/"+name+"/activate", fmt.Sprintf(`{"module":%q,"keys":[%q]}`, name, id))
 		group.Go(func() {
 			for i := 0; ; i++ {
 				select {
@@ -40,9 +41,9 @@ func TestModuleProcessKilled(t *testing.T) {
 				}
 				why, err := b.decided(key, fmt.Sprint("client ", n, " asks ", i))
 				switch {
-				case err == nil && strings.HasPrefix(why, "module=larger@"):
+				case err == nil && strings.HasPrefix(why, "module="+name+"@"):
 					decided[n].Add(1)
-				case err == nil && strings.HasPrefix(why, "default; module=larger@") && strings.Contains(why, "; error="):
+				case err == nil && strings.HasPrefix(why, "default; module="+name+"@") && strings.Contains(why, "; error="):
 					byDefault.Add(1)
 				default:
 					if lost.Add(1) < 4 {

@@ -114,7 +114,7 @@ func push(client *http.Client, module, manifest []byte) error {
 }
 
 func post(client *http.Client, path, kind string, body io.Reader, hash string) error {
-	r, err := http.NewRequest(http.MethodPost, "http://box/admin/v1/"+path, body)
+	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://box/admin/v1/"+path, body)
 	if err != nil {
 		return err
 	}

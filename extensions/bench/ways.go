@@ -99,7 +99,7 @@ func (b *bencher) plain(name string, g guest, size int, deadline, fresh bool) (w
 			if m, err = begin(); err != nil {
 				return err
 			}
-			defer m.Close(ctx)
+			defer func() { _ = m.Close(ctx) }()
 		}
 		if deadline {
 			var cancel context.CancelFunc

@@ -46,9 +46,12 @@ func (c Confinement) Launch(o Options, s ChildSpec) Launch {
 	}
 }
 
-// Ask is what Machine.Ask does, in a sandbox. Whoever is asked sees devices and no model.
+// asked is the device whose children see the most.
+const asked = engine.Vulkan
+
+// Ask is what Machine.Ask does, in a sandbox. Whoever is asked sees every graphics card, whoever made it, and no model.
 func (c Confinement) Ask(ctx context.Context, program string, env []string, args ...string) (string, error) {
-	s := ChildSpec{Device: engine.HRX, Program: program, Args: args, Env: env}
+	s := ChildSpec{Device: asked, Program: program, Args: args, Env: env}
 	spec, err := c.spec(Options{}, s, Place{})
 	if err != nil {
 		return "", err
@@ -214,14 +217,22 @@ const computeNode = "/dev/kfd"
 
 // nodes lists the device nodes that a device's children use, as far as they are there.
 func nodes(d engine.Device) []string {
-	var patterns []string
+	var all []string
+	for _, p := range nodePatterns(d) {
+		found, _ := filepath.Glob(p)
+		all = append(all, found...)
+	}
+	return all
+}
+
+func nodePatterns(d engine.Device) (patterns []string) {
 	switch d {
 	case engine.CPU:
 	case engine.NPU:
 		patterns = []string{"/dev/accel/accel*"}
 	case engine.ONNX:
 		patterns = []string{"/dev/accel/accel*", "/dev/dri/renderD*", computeNode}
-	case engine.Vulkan, engine.Zinc:
+	case engine.Vulkan, engine.Zinc: // whoever asks what there is sees these as well
 		patterns = []string{"/dev/dri/renderD*", "/dev/nvidia[0-9]*", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-modeset"}
 	default:
 		patterns = []string{"/dev/dri/renderD*", computeNode}
@@ -229,10 +240,5 @@ func nodes(d engine.Device) []string {
 	if d == engine.Vulkan {
 		patterns = append(patterns, computeNode) // one llama-server may have HRX0 beside Vulkan0
 	}
-	var all []string
-	for _, p := range patterns {
-		found, _ := filepath.Glob(p)
-		all = append(all, found...)
-	}
-	return all
+	return patterns
 }

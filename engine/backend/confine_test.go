@@ -119,3 +119,15 @@ func TestConfinementTellsOfTheNetwork(t *testing.T) {
 		t.Errorf("the log is silent: %q", log.String())
 	}
 }
+
+// TestWhoeverIsAskedSeesEveryCard: a llama-server lists the devices that it can open.
+func TestWhoeverIsAskedSeesEveryCard(t *testing.T) {
+	seen := backend.NodePatterns(backend.Asked)
+	for _, d := range []engine.Device{engine.Vulkan, engine.HRX, engine.ROCm, engine.Zinc} {
+		for _, p := range backend.NodePatterns(d) {
+			if !slices.Contains(seen, p) {
+				t.Errorf("%s uses %s, which is not shown to a program that is asked for its devices", d, p)
+			}
+		}
+	}
+}

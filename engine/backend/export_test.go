@@ -47,3 +47,9 @@ func SandboxOf(c Confinement, o Options, s ChildSpec, at Place) (sandbox.Spec, e
 func MemoryOf(o Options, s ChildSpec, read func(name string) ([]byte, error)) uint64 {
 	return memory(o, s, read)
 }
+
+// NodePatterns are the device nodes of a device; Asked is whose nodes a program sees that is asked what there is.
+var NodePatterns = nodePatterns
+
+// Asked is the device that Confinement.Ask takes.
+const Asked = asked

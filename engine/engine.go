@@ -18,6 +18,8 @@ const (
 	Response                   // a conversation in, a list of items out: OpenAI's Responses
 	Embedding                  // texts in, vectors out; never streamed
 	Rerank                     // a query and texts in, their scores out; never streamed
+	Decision                   // typed questions about a text in, probabilities out; never streamed: OpenAI's form
+	SystemOne                  // the same in TypeSafe's form
 )
 
 // String returns the name used in logs.
@@ -33,6 +35,10 @@ func (k Kind) String() string {
 		return "embedding"
 	case Rerank:
 		return "rerank"
+	case Decision:
+		return "decision"
+	case SystemOne:
+		return "systemone"
 	}
 	return "unknown"
 }

@@ -207,6 +207,10 @@ func routeOf(k engine.Kind) (string, error) {
 		return "/v1/embeddings", nil
 	case engine.Rerank:
 		return "/v1/rerank", nil
+	case engine.Decision:
+		return "/v1/decisions", nil
+	case engine.SystemOne:
+		return "/v1/systemone", nil
 	}
 	return "", fmt.Errorf("a %s request: %w", k, errors.ErrUnsupported)
 }

@@ -44,6 +44,18 @@ type Step struct {
 	// Out is set by Eval when Logits is true: one value per vocabulary entry for
 	// the last of Tokens. It is valid until the next Eval.
 	Out []float32
+	// Rows asks for the logits of so many of the last tokens, in Outs, the last
+	// token's last. Only steps of forked sessions ask for them.
+	Rows int
+	Outs [][]float32
+}
+
+// Forker is a Session that tasks with branches can run on.
+type Forker interface {
+	Session
+	// Fork makes a session that begins with all tokens of this one, which must
+	// keep them until the fork is closed.
+	Fork() (Session, error)
 }
 
 // Vocabulary is what the scheduler needs of a tokenizer.
@@ -78,6 +90,10 @@ type Task struct {
 	Gone     <-chan struct{} // closed when nobody waits for the answer any more
 	Box      *Mailbox        // where its events go
 	Tag      any             // shown with the slot's state
+
+	// Branches make the task one of scoring: after the prompt no token is made,
+	// and each branch's options get their probabilities. Options.MaxTokens is 0.
+	Branches []Branch
 
 	id int
 }

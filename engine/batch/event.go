@@ -53,14 +53,14 @@ const lowest = -math.MaxFloat32
 
 func newProb(logprob float32, top []model.TokenLogProb) *Prob {
 	for i := range top {
-		top[i].LogProb = float32(finite(top[i].LogProb))
+		top[i].LogProb = float32(finite(float64(top[i].LogProb)))
 	}
-	return &Prob{Logprob: finite(logprob), Top: top}
+	return &Prob{Logprob: finite(float64(logprob)), Top: top}
 }
 
-func finite(logprob float32) float64 {
-	if x := float64(logprob); x >= lowest {
-		return x
+func finite(logprob float64) float64 {
+	if logprob >= lowest {
+		return logprob
 	}
 	return lowest // also for what is no number
 }
@@ -90,6 +90,8 @@ type Result struct {
 	Newline   bool   // whether the answer has a line end
 	Truncated bool   // the context was full
 	Held      int    // tokens in the slot's session at the end
+
+	Scores [][]float64 // of a task with branches: the log-probability of each branch's options
 }
 
 // Stop says why an answer ended.

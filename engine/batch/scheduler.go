@@ -44,7 +44,8 @@ type Scheduler struct {
 // plan says which slot a step of the pass belongs to.
 type plan struct {
 	slot   *slot
-	prompt bool // the step processes prompt
+	prompt bool  // the step processes prompt
+	branch *fork // what the step is of, when it scores options
 }
 
 // ErrStopped is returned for tasks that the end of Run leaves undone.
@@ -228,25 +229,33 @@ func (s *Scheduler) prepare(sl *slot, t *Task, now time.Time) error {
 // as much prompt as the pace allows, shared evenly among those that have some.
 func (s *Scheduler) plan() {
 	s.steps, s.plans = s.steps[:0], s.plans[:0]
-	waiting := 0
+	waiting, scoring := 0, 0
 	for _, sl := range s.slots {
 		switch {
 		case sl.task == nil:
+		case sl.scores != nil:
+			scoring++
 		case sl.prefilling():
 			waiting++
 		default:
 			s.add(sl, 1)
 		}
 	}
-	if waiting == 0 {
+	if waiting+scoring == 0 {
 		return
 	}
 	left := s.pace.budget(len(s.steps))
 	for _, sl := range s.byArrival() {
-		n := portion(len(sl.pending), max(1, left/waiting))
+		n := portion(len(sl.pending), max(1, left/(waiting+scoring)))
 		s.add(sl, n)
 		left -= n
 		waiting--
+	}
+	for _, sl := range s.slots {
+		if sl.scores != nil {
+			left -= s.addForks(sl, max(1, left/scoring))
+			scoring--
+		}
 	}
 }
 
@@ -303,7 +312,7 @@ func (s *Scheduler) pass(ctx context.Context) {
 	prompt, all := 0, 0
 	for i, p := range s.plans {
 		all += len(s.steps[i].Tokens)
-		if p.prompt {
+		if p.prompt || p.branch != nil {
 			prompt += len(s.steps[i].Tokens)
 		}
 	}
@@ -312,6 +321,10 @@ func (s *Scheduler) pass(ctx context.Context) {
 	}
 	s.count(func(m *Metrics) { m.pass(len(s.steps), prompt) })
 	for i := range s.steps {
+		if f := s.plans[i].branch; f != nil {
+			s.collectFork(s.plans[i].slot, f, &s.steps[i])
+			continue
+		}
 		s.collect(s.plans[i].slot, &s.steps[i])
 	}
 }
@@ -321,6 +334,12 @@ func (s *Scheduler) pass(ctx context.Context) {
 func (s *Scheduler) isolate(ctx context.Context) {
 	for i := range s.steps {
 		sl := s.plans[i].slot
+		if s.plans[i].branch != nil {
+			if sl.scores != nil { // its first step ends the task
+				s.fail(sl, errBranch)
+			}
+			continue
+		}
 		sl.session.Truncate(len(sl.tokens))
 		err := s.cfg.Engine.Eval(ctx, s.steps[i:i+1])
 		if err != nil && ctx.Err() != nil {
@@ -356,6 +375,12 @@ func (s *Scheduler) collect(sl *slot, step *Step) {
 	}
 	switch {
 	case !step.Logits && len(sl.pending) > 0:
+		s.publish(sl)
+	case !step.Logits && len(sl.task.Branches) > 0:
+		if err := sl.score(); err != nil {
+			s.fail(sl, err)
+			return
+		}
 		s.publish(sl)
 	case !step.Logits: // the prompt alone was wanted
 		sl.stats.PromptFor = now.Sub(sl.started)

@@ -20,6 +20,7 @@ type slot struct {
 	pending  []int32  // tokens to be evaluated next
 	last     [1]int32 // what pending holds while tokens are generated
 	sampler  *model.Sampler
+	scores   *scoring // of a task with branches, once its prompt is in the session
 	out      output
 	started  time.Time
 	prompted time.Time // when the first token came
@@ -27,7 +28,7 @@ type slot struct {
 }
 
 // prefilling reports whether a part of the prompt is still to be processed.
-func (s *slot) prefilling() bool { return s.task != nil && s.stats.Predicted == 0 }
+func (s *slot) prefilling() bool { return s.task != nil && s.scores == nil && s.stats.Predicted == 0 }
 
 // common returns how many tokens of prompt the session already holds.
 func (s *slot) common(prompt []int32) int {
@@ -58,7 +59,10 @@ func (s *slot) begin(t *Task, sampler *model.Sampler, now time.Time) {
 
 // end makes the slot idle. Its tokens stay for a later prompt to reuse.
 func (s *slot) end() {
-	s.task, s.sampler, s.pending = nil, nil, nil
+	if s.scores != nil {
+		s.scores.close()
+	}
+	s.task, s.sampler, s.pending, s.scores = nil, nil, nil, nil
 	s.out = output{}
 }
 

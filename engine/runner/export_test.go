@@ -60,3 +60,12 @@ const UnknownMemory = unknownMemory
 func Capacity(context, parallel int, n Needs, memory int64) (slots, tokens int) {
 	return capacity(Config{Context: context, Parallel: parallel}, needs{n.Trained, n.PerToken, n.Weights}, memory)
 }
+
+// Asking is how decisions are made.
+type Asking = asking
+
+// Asked is how they are made unless a test says otherwise.
+var Asked = asked
+
+// Ask makes a running server decide in another way. No request may be under way.
+func (r *Runner) Ask(how Asking) { r.service.Load().asking = how }

@@ -146,14 +146,20 @@ func (b *builtIn) SetThreads(decode, prefill int) { b.model.SetThreads(decode, p
 
 func (b *builtIn) Threads() (decode, prefill int) { return b.model.Threads() }
 
-func (b *builtIn) NewSession() (batch.Session, error) { return b.model.NewSession(), nil }
+func (b *builtIn) NewSession() (batch.Session, error) { return timeline{b.model.NewSession()}, nil }
+
+// timeline is a session of the built-in engine as the scheduler uses it.
+type timeline struct{ *model.Session }
+
+// Fork implements batch.Forker.
+func (t timeline) Fork() (batch.Session, error) { return timeline{t.Session.Fork()}, nil }
 
 func (b *builtIn) Eval(ctx context.Context, steps []batch.Step) error {
 	b.steps = b.steps[:0]
 	for i := range steps {
-		st := model.Step{Session: steps[i].Session.(*model.Session), Tokens: steps[i].Tokens}
+		st := model.Step{Session: steps[i].Session.(timeline).Session, Tokens: steps[i].Tokens, Logits: steps[i].Rows}
 		if steps[i].Logits {
-			st.Logits = 1
+			st.Logits = max(st.Logits, 1)
 		}
 		b.steps = append(b.steps, st)
 	}
@@ -161,9 +167,9 @@ func (b *builtIn) Eval(ctx context.Context, steps []batch.Step) error {
 		return err
 	}
 	for i := range steps {
-		steps[i].Out = nil
-		if steps[i].Logits {
-			steps[i].Out = b.steps[i].Out[0]
+		steps[i].Out, steps[i].Outs = nil, b.steps[i].Out
+		if rows := b.steps[i].Out; steps[i].Logits {
+			steps[i].Out = rows[len(rows)-1]
 		}
 	}
 	return nil

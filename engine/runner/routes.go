@@ -19,7 +19,7 @@ type action func(s *service, w http.ResponseWriter, r *http.Request) *problem
 // absent are the routes of llama-server that this engine does not have. They are
 // refused by name rather than as unknown.
 var absent = [...]string{
-	"/infill", "/responses", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/v1/systemone",
+	"/infill", "/responses", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
 	"/v1/audio/transcriptions", "/lora-adapters", "/slots/{id}", "/v1/chat/completions/control",
 }
 
@@ -46,6 +46,8 @@ func (r *Runner) routes() http.Handler {
 	add("POST", encoding(false, (*service).embeddings), "/v1/embeddings")
 	add("POST", encoding(false, (*service).embedding), "/embedding", "/embeddings")
 	add("POST", encoding(true, (*service).rerank), "/rerank", "/reranking", "/v1/rerank", "/v1/reranking")
+	add("POST", generating(decide(wire.ParseDecision)), "/v1/decisions")
+	add("POST", generating(decide(wire.ParseSystemOne)), "/v1/systemone")
 	add("POST", (*service).tokenize, "/tokenize")
 	add("POST", (*service).detokenize, "/detokenize")
 	for _, path := range absent {

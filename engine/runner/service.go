@@ -22,12 +22,13 @@ type service struct {
 	texts     *batch.Texts     // of such a model
 	markers   map[int32]bool   // control tokens that chat answers are taken apart by
 	created   int64            // Unix seconds
+	asking    asking           // how decisions are made
 }
 
 func newService(cfg Config, parts *Parts) *service {
 	s := &service{
 		cfg: cfg, parts: parts, vocab: newVocabulary(parts.Tokenizer),
-		markers: map[int32]bool{}, created: time.Now().Unix(),
+		markers: map[int32]bool{}, created: time.Now().Unix(), asking: asked,
 	}
 	if parts.Encoder != nil {
 		s.texts = batch.NewTexts(parts.Encoder)

@@ -97,13 +97,15 @@ type stretch struct {
 // encodeParts encodes a rendered prompt. Names of control tokens become tokens,
 // but not where a message wrote them: there, the whole stretch of text up to the
 // real tokens around it is encoded as plain text.
-func (v *vocabulary) encodeParts(parts []chat.Part) []int32 {
+func (v *vocabulary) encodeParts(parts []chat.Part) []int32 { return v.encode(parts, true) }
+
+// encode does so for the beginning of a prompt, which gets the tokens that the model wants there, or for what follows.
+func (v *vocabulary) encode(parts []chat.Part, addSpecial bool) []int32 {
 	if len(parts) == 1 && !parts[0].Plain {
-		return v.Encode(parts[0].Text, true, true)
+		return v.Encode(parts[0].Text, addSpecial, true)
 	}
 	var ids []int32
 	var armed strings.Builder // text since the last plain stretch
-	addSpecial := true
 	add := func(text string, parse bool) {
 		if text != "" {
 			ids = append(ids, v.Encode(text, addSpecial, parse)...)

@@ -37,6 +37,10 @@ func fieldsOf(kind engine.Kind) []field {
 		return embeddingFields
 	case engine.Rerank:
 		return rerankFields
+	case engine.Decision:
+		return decisionFields
+	case engine.SystemOne:
+		return systemOneFields
 	}
 	return nil
 }

@@ -75,16 +75,32 @@ func (p program) chat(ctx context.Context, args []string) int {
 // chatWith talks to a server, or to a child that lives as long as the talk.
 func (p program) chatWith(ctx context.Context, o chatOptions) error {
 	terminal := isTerminal(p.stdin) && isTerminal(p.stdout)
-	if o.file == "" {
-		if o.url == "" {
-			o.url = "http://127.0.0.1:8000"
+	m := modelPlace{file: o.file, url: o.url, command: "chat"}
+	if terminal {
+		m.loading = p.stderr
+	}
+	return m.use(ctx, func(ctx context.Context, b engine.Backend) error { return p.converse(ctx, b, o.name, terminal) })
+}
+
+// modelPlace is where a command finds its model: in a file that it starts, or on a server.
+type modelPlace struct {
+	file, url string
+	command   string
+	loading   io.Writer // is told that a model is loaded; nil for nobody
+}
+
+// use does something with the model, which is a server's, or a child that lives as long as that.
+func (m modelPlace) use(ctx context.Context, do func(context.Context, engine.Backend) error) error {
+	if m.file == "" {
+		if m.url == "" {
+			m.url = "http://127.0.0.1:8000"
 		}
-		remote, err := backend.NewRemote(backend.RemoteConfig{Name: "server", URL: o.url, Slots: 1})
+		remote, err := backend.NewRemote(backend.RemoteConfig{Name: "server", URL: m.url, Slots: 1})
 		if err != nil {
 			return err
 		}
 		defer remote.Close()
-		err = p.converse(ctx, remote, o.name, terminal)
+		err = do(ctx, remote)
 		if _, nobody := errors.AsType[*engine.UnavailableError](err); nobody {
 			err = fmt.Errorf("%w; start one with `1bit serve -m MODEL.gguf`, or give a model with -m", err)
 		}
@@ -94,24 +110,24 @@ func (p program) chatWith(ctx context.Context, o chatOptions) error {
 	if err != nil {
 		return err
 	}
-	plan, err := backend.NewPlan(ctx, machine, backend.Options{Model: o.file, Alias: "chat", Device: engine.CPU, Parallel: 1})
+	plan, err := backend.NewPlan(ctx, machine, backend.Options{Model: m.file, Alias: m.command, Device: engine.CPU, Parallel: 1})
 	if err != nil {
-		return byName(o.file, err)
+		return byName(m.file, err)
 	}
 	said := &tail{}
 	child, err := newChild(plan.Primary, outputs{stdout: said, stderr: said, log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
-	if terminal {
-		fmt.Fprintf(p.stderr, "loading %s ...\n", o.file)
+	if m.loading != nil {
+		fmt.Fprintf(m.loading, "loading %s ...\n", m.file)
 	}
-	talking, stop := context.WithCancel(ctx)
+	running, stop := context.WithCancel(ctx)
 	defer stop()
 	var group sync.WaitGroup
 	var failed error
-	group.Go(func() { failed = child.Run(talking) })
-	err = p.converse(talking, child, o.name, terminal)
+	group.Go(func() { failed = child.Run(running) })
+	err = do(running, child)
 	stop()
 	group.Wait()
 	if failed != nil {

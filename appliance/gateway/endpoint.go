@@ -27,6 +27,8 @@ func (g *Gateway) table() []endpoint {
 		{"/responses/*/input_items", "/responses/id/input_items", get, g.response},
 		{"/responses/*", "/responses/id", []string{http.MethodGet, http.MethodDelete}, g.response},
 		{"/embeddings", "", post, g.generate(engine.Embedding, wire.ParseEmbedding)},
+		{"/decisions", "", post, g.generate(engine.Decision, wire.ParseDecision)},
+		{"/systemone", "", post, g.generate(engine.SystemOne, wire.ParseSystemOne)},
 		{"/rerank", "", post, rerank},
 		{"/reranking", "/rerank", post, rerank},
 		{"/models", "", get, g.models},

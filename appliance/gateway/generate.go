@@ -128,6 +128,8 @@ func operation(kind engine.Kind) string {
 		return "embeddings"
 	case engine.Rerank:
 		return "rerank"
+	case engine.Decision, engine.SystemOne:
+		return "decisions"
 	}
 	return "chat"
 }
@@ -141,7 +143,14 @@ func (g *Gateway) answer(ctx context.Context, w *reply, l *lease, req *engine.Re
 	}
 	var text int // tokens of an answer in words, at a guess
 	w.usage, err = g.attempt(ctx, l, req, func(c engine.Chunk) error {
-		if req.Kind != engine.Embedding && req.Kind != engine.Rerank {
+		switch req.Kind {
+		case engine.Embedding, engine.Rerank:
+		case engine.Decision, engine.SystemOne:
+			var err error
+			if c.Raw, err = decisions(w, l.server, req, c.Raw); err != nil {
+				return err
+			}
+		default:
 			text = wire.GuessTokens(c.Raw)
 		}
 		raw := wire.AppendRenamed(make([]byte, 0, len(c.Raw)+len(l.server.quoted)+1), c.Raw, l.server.quoted)
@@ -215,6 +224,9 @@ func (g *Gateway) attempt(ctx context.Context, l *lease, req *engine.Request, em
 // missing turns a backend's word that it does not know a route into what is said where no backend has it.
 func missing(req *engine.Request, err error) error {
 	refused, ok := errors.AsType[*engine.StatusError](err)
+	if isDecision(req.Kind) && (ok && unknownRoute(refused.Status) || errors.Is(err, errors.ErrUnsupported)) {
+		return noDecisions(refused)
+	}
 	if ok && req.Kind != engine.Chat && req.Kind != engine.Completion && unknownRoute(refused.Status) {
 		return errors.ErrUnsupported
 	}

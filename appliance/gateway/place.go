@@ -44,6 +44,10 @@ func taken(servers []*server, label string) bool {
 // outgoing returns the request as the backend wants it: under the name that it knows its model by.
 func (s *server) outgoing(req *engine.Request) *engine.Request {
 	out := *req
+	if translated(req.Kind, s.Device) {
+		req = asSystemOne(req)
+		out = *req
+	}
 	switch {
 	case s.ModelID != "":
 		out.Raw = wire.AppendModel(make([]byte, 0, len(req.Raw)+len(s.ModelID)+16), req.Raw, wire.Quote(s.ModelID))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/fnv"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -77,6 +78,14 @@ func (e *fakeEngine) NewSession() (batch.Session, error) {
 	return &fakeSession{engine: e, id: e.made - 1}, nil
 }
 
+func (s *fakeSession) Fork() (batch.Session, error) {
+	fork, err := s.engine.NewSession()
+	if err == nil {
+		fork.(*fakeSession).tokens = slices.Clone(s.tokens)
+	}
+	return fork, err
+}
+
 func (s *fakeSession) Truncate(n int) { s.tokens = s.tokens[:min(n, len(s.tokens))] }
 
 func (s *fakeSession) Close() {
@@ -99,6 +108,9 @@ func (e *fakeEngine) Eval(_ context.Context, steps []batch.Step) error {
 		p = append(p, part{s.id, len(st.Tokens), st.Logits})
 		if st.Logits {
 			st.Out = e.logits(s.tokens)
+		}
+		for at := len(s.tokens) - st.Rows; at < len(s.tokens); at++ {
+			st.Outs = append(st.Outs, e.logits(s.tokens[:at+1]))
 		}
 	}
 	e.mu.Lock()

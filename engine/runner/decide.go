@@ -24,7 +24,7 @@ type asking struct {
 }
 
 // asked is how it is done. appliance/decisions says what else was tried.
-var asked = asking{Letters: true, Orders: 2, Temperature: 1}
+var asked = asking{Orders: 1, InAnswer: true, Temperature: 1.87}
 
 // String says it in the answer.
 func (a asking) String() string {

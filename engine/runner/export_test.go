@@ -3,6 +3,9 @@ package runner
 import (
 	"context"
 	"log/slog"
+
+	"onebit/engine/batch"
+	"onebit/engine/wire"
 )
 
 // Reader reads requests without answering them.
@@ -69,3 +72,15 @@ var Asked = asked
 
 // Ask makes a running server decide in another way. No request may be under way.
 func (r *Runner) Ask(how Asking) { r.service.Load().asking = how }
+
+// Decide returns the prompt of a request of decisions and the branches of its questions, or the status that refuses it.
+func (r Reader) Decide(ctx context.Context, d *wire.Decisions, how Asking) (prompt []int32, branches []batch.Branch, status int) {
+	h, p := r.s.hear(ctx, d, how)
+	if p != nil {
+		return nil, nil, p.status
+	}
+	return h.prompt, h.branches, 200
+}
+
+// Softmax returns probabilities in proportion to exp(x/t).
+func Softmax(x []float64, t float64) []float64 { return softmax(x, t) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/fnv"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -124,6 +125,14 @@ func (e *fakeEngine) Close() error {
 	return nil
 }
 
+func (s *fakeSession) Fork() (batch.Session, error) {
+	fork, err := s.engine.NewSession()
+	if err == nil {
+		fork.(*fakeSession).tokens = slices.Clone(s.tokens)
+	}
+	return fork, err
+}
+
 func (s *fakeSession) Truncate(n int) { s.tokens = s.tokens[:min(n, len(s.tokens))] }
 
 func (s *fakeSession) Close() {
@@ -149,6 +158,9 @@ func (e *fakeEngine) Eval(_ context.Context, steps []batch.Step) error {
 		p = append(p, part{s.id, len(st.Tokens), st.Logits})
 		if st.Logits {
 			st.Out = e.logits(s.tokens)
+		}
+		for at := len(s.tokens) - st.Rows; at < len(s.tokens); at++ {
+			st.Outs = append(st.Outs, e.logits(s.tokens[:at+1]))
 		}
 	}
 	e.mu.Lock()

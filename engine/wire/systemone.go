@@ -110,7 +110,7 @@ func (d *Decisions) AnswersFromSystemOne(raw []byte) (model string, answers []An
 		case got.Type == "refusal":
 			answers[i].Refused = true
 			continue
-		case q.Ask == Predicate && got.Noul != nil:
+		case q.Ask == Predicate && got.Noul != nil && *got.Noul >= 0 && *got.Noul <= 1:
 			answers[i].Probabilities = []float64{*got.Noul, 1 - *got.Noul}
 			continue
 		case q.Ask == Predicate:
@@ -122,7 +122,7 @@ func (d *Decisions) AnswersFromSystemOne(raw []byte) (model string, answers []An
 				key = q.key(j)
 			}
 			p, ok := got.Probabilities[key]
-			if !ok {
+			if !ok || p < 0 || p > 1 {
 				return "", nil, u, fmt.Errorf("reading decisions: %s lacks an option: %w", name, ErrMalformed)
 			}
 			answers[i].Probabilities = append(answers[i].Probabilities, p)

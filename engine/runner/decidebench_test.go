@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -290,5 +291,55 @@ func BenchmarkDecide(b *testing.B) {
 		}
 		s.runner.Ask(runner.Asked)
 		b.Logf("written as JSON\n  %v", s.judgeJSON(set))
+		s.cost(b)
 	}
+}
+
+// letterTo writes a text of about 1,000 tokens that no other number has.
+func letterTo(n int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Case %d, from the customer's file.\n", n)
+	for i := range 24 {
+		fmt.Fprintf(&b, "On day %d of order %d I wrote to you about the lamp that came with a broken foot. A parcel with a new foot was promised, but what came was a box of screws. I would like the foot, or my money back.\n", i+1, 7000+n+i)
+	}
+	return b.String()
+}
+
+// twenty are questions of all types.
+func twenty() string {
+	var list []string
+	for _, q := range []string{
+		"Is it about a lamp?", "Is the lamp broken?", "Is the customer angry?", "Was a refund asked for?", "Did screws arrive?", "Is it about a car?",
+		"Was a promise broken?", "Is the customer new?", "Is it a complaint?", "Is it urgent?", "Is it polite?", "Is a name given?",
+	} {
+		list = append(list, fmt.Sprintf(`{"type":"predicate","instructions":%q}`, q))
+	}
+	for _, q := range []string{"Which team?", "What arrived?", "What is missing?", "What is wanted?"} {
+		list = append(list, fmt.Sprintf(`{"type":"choice","instructions":%q,"choices":[{"value":"screws"},{"value":"foot"},{"value":"money"}]}`, q))
+	}
+	for _, q := range []string{"How urgent?", "How angry?", "How long?", "How clear?"} {
+		list = append(list, fmt.Sprintf(`{"type":"score","instructions":%q,"levels":[{"label":"low"},{"label":"some"},{"label":"high"}]}`, q))
+	}
+	return "[" + strings.Join(list, ",") + "]"
+}
+
+// cost compares 20 questions about a text with the text's prefill alone, each on texts that the cache does not have, and
+// with the same questions to the cached text, in turn.
+func (s real) cost(b *testing.B) {
+	var whole, cached []float64
+	var tokens, prompt float64
+	for n := range 7 {
+		_, plain := s.post("/v1/chat/completions", short(map[string]any{"messages": []any{map[string]string{"role": "user", "content": letterTo(1000 * n)}}, "n_predict": 0, "max_tokens": 0}))
+		body := fmt.Sprintf(`{"input":%s,"questions":%s}`, short(letterTo(1000*n+500)), twenty())
+		v, all := s.post("/v1/decisions", body)
+		_, again := s.post("/v1/decisions", body)
+		tokens, _ = dig(v, "usage", "input_tokens").(float64)
+		one, _ := s.post("/v1/decisions", fmt.Sprintf(`{"input":%s,"questions":[{"type":"predicate","instructions":"x"}]}`, short(letterTo(1000*n+500))))
+		prompt, _ = dig(one, "usage", "input_tokens").(float64)
+		whole, cached = append(whole, all.Seconds()/plain.Seconds()), append(cached, again.Seconds()/plain.Seconds())
+	}
+	slices.Sort(whole)
+	slices.Sort(cached)
+	b.Logf("20 questions about %.0f tokens: %.0f tokens in all; %.2f of the text's prefill with it (%.2f to %.2f), %.2f once it is cached (%.2f to %.2f)",
+		prompt, tokens, whole[3], whole[0], whole[6], cached[3], cached[0], cached[6])
 }

@@ -32,10 +32,11 @@ const (
 )
 
 const (
-	pool      = 50   // hits of each kind that are joined, and that a reranker reads
-	rankShift = 60   // k of reciprocal rank fusion
-	nearness  = 0.65 // of the weight is the vectors'; BENCHMARKS.md says how flat the optimum is
-	usual     = 8    // results, where nobody says
+	pool      = 50  // hits of each kind that are joined, and that a reranker reads
+	rankShift = 60  // k of reciprocal rank fusion
+	nearness  = 0.6 // of the weight is the vectors'
+	spread    = 0.2 // of cosines from the first to the last hit, at least
+	usual     = 8   // results, where nobody says
 	most      = 50
 	maxQuery  = 8 << 10 // bytes
 )
@@ -252,7 +253,9 @@ func join(words, vectors []documents.Scored, mode Mode) []found {
 }
 
 // weigh scores by nearness and by share, where there are both. A passage that
-// vectors did not find is as near as the last one that they did, at most.
+// vectors did not find is as near as the last one that they did, at most. Models
+// whose cosines all lie close together have them spread, or words would decide
+// alone.
 func weigh(all []found, vectors []documents.Scored) {
 	if len(vectors) == 0 {
 		for i := range all {
@@ -260,7 +263,10 @@ func weigh(all []found, vectors []documents.Scored) {
 		}
 		return
 	}
-	last := vectors[len(vectors)-1].Score
+	last, stretch := vectors[len(vectors)-1].Score, 1.0
+	if d := vectors[0].Score - last; d > 0 {
+		stretch = max(1, spread/d)
+	}
 	near := map[int64]bool{}
 	for _, h := range vectors {
 		near[h.ID] = true
@@ -268,9 +274,9 @@ func weigh(all []found, vectors []documents.Scored) {
 	for i, f := range all {
 		v := last
 		if near[f.ID] {
-			v = f.vector
+			v += (f.vector - last) * stretch
 		}
-		all[i].Score = max(0, nearness*v+(1-nearness)*f.Share)
+		all[i].Score = min(1, max(0, nearness*v+(1-nearness)*f.Share))
 	}
 }
 

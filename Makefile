@@ -99,6 +99,10 @@ bench-engine: build ## the engine beside llama-server: same file, threads and co
 bench-embed: build ## the engine's embeddings beside llama-server's: texts of 128 tokens a second on the same file
 	@bash e2e/test.sh bench-embed
 
+.PHONY: bench-rag
+bench-rag: setup ## the document store: speed beside sqlite-vec, then what searches find of a labelled set, which has bars
+	@bash e2e/test.sh bench-rag
+
 .PHONY: bench-proxy
 bench-proxy: setup ## serve beside Caddy, LiteLLM and $$LLAMA_SWAP: time and work that each adds to a stream
 	@bash e2e/test.sh bench-proxy

@@ -5,6 +5,7 @@
 #   test.sh all           quick, then the slow rest
 #   test.sh bench-engine  the engine beside the reference server
 #   test.sh bench-embed   the engine's embeddings beside the reference server's
+#   test.sh bench-rag     the document store's speed, and what searches find
 #   test.sh bench-proxy   serve beside other proxies
 #   test.sh bench-edge    a box beside Caddy
 #   test.sh bench-ext     decisions of modules beside plain wazero and Extism
@@ -112,6 +113,20 @@ case "${1:-quick}" in
     done
     go run ./e2e/benchembed -bin bin/1bit -llama "$ONEBIT_LLAMA_BIN" -models "${files#,}" ${BENCH_ARGS:-}
     ;;
+  bench-rag)
+    bash $here/setup.sh fetch
+    go build -o bin/1bit ./appliance
+    go build -o bin/ragbench ./store/documents/ragbench
+    go build -o bin/ragquality ./store/documents/ragbench/quality
+    say "speed"
+    bin/ragbench ${BENCH_ARGS:-}
+    say "quality"
+    model=$(bin/1bit model pull all-minilm-l6-v2)
+    bin/1bit engine -m "$model" --host 127.0.0.1 --port "${BENCH_PORT:-18470}" > bin/ragquality.log 2>&1 &
+    engine=$!
+    trap 'kill $engine 2> /dev/null || true' EXIT
+    bin/ragquality -gate -embed "http://127.0.0.1:${BENCH_PORT:-18470}" ${RERANK:+-rerank "$RERANK"} ${QUALITY_ARGS:-}
+    ;;
   bench-proxy)
     eval "$(bash $here/setup.sh proxies)"
     go build -trimpath -ldflags '-s -w' -o bin/1bit ./appliance
@@ -138,5 +153,5 @@ case "${1:-quick}" in
     (cd extensions/bench && go vet . && go build -o ../../bin/benchext .)
     bin/benchext -bin bin/1bit -guests bin/bench $([ ! -e $laya ] || echo "-laya $laya") ${BENCH_ARGS:-}
     ;;
-  *) echo "usage: test.sh quick|e2e|all|bench-engine|bench-embed|bench-proxy|bench-edge|bench-ext" >&2; exit 2 ;;
+  *) echo "usage: test.sh quick|e2e|all|bench-engine|bench-embed|bench-rag|bench-proxy|bench-edge|bench-ext" >&2; exit 2 ;;
 esac

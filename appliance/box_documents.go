@@ -99,6 +99,7 @@ func (s *shelves) run(ctx context.Context) error {
 			}
 		}
 	})
+	group.Go(func() { s.watchFolders(ctx) })
 	return s.queue.Run(ctx)
 }
 

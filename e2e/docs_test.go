@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,11 @@ import (
 // TestDocsCommand works with documents from the command line: over the box's own socket, and with a key from elsewhere.
 func TestDocsCommand(t *testing.T) {
 	state := documentBox(t)
+	text, err := os.ReadFile(filepath.Join(state, "1bit.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := string(text)
 	b := startBox(t, state)
 	b.claim()
 	key, _ := b.key("")
@@ -90,6 +96,16 @@ func TestDocsCommand(t *testing.T) {
 		t.Errorf("roof.md was brought in %d times:\n%s", n, said.String())
 	}
 	must("deleted the collection", "rm", "House")
+
+	// a folder of the configuration is for everybody on the box
+	b.configure(fmt.Sprintf("%sdocuments:\n  watch: [%q]\n", config, dir+"=Shared"))
+	b.reload()
+	other := b.admin("POST", "/people", `{"name":"Bea","role":"member"}`)
+	key, _ = b.key(fmt.Sprintf(`,"owner":%q`, other["id"]))
+	b.soon("the configured folder is in", func() bool {
+		out, err := docs(append([]string{"search", "--in", "Shared", "well"}, remote...)...)
+		return err == nil && strings.Contains(out, "twelve")
+	})
 }
 
 // written writes a file and returns its path.

@@ -35,6 +35,7 @@ type Box struct {
 	Egress    Egress     `yaml:"egress" about:"where the box may fetch models from"`
 
 	Extensions Extensions `yaml:"extensions" about:"what uploaded modules may do"`
+	Documents  Documents  `yaml:"documents" about:"collections of documents"`
 }
 
 // Listen says where the box listens.
@@ -168,6 +169,25 @@ type Extensions struct {
 	Capabilities []string `yaml:"capabilities" about:"what modules may be granted"`
 	Headers      []string `yaml:"headers" about:"headers of requests that modules may see"`
 	Params       []string `yaml:"params" about:"parameters of requests that modules may set"`
+}
+
+// Documents says which documents the box brings in by itself.
+type Documents struct {
+	Watch []string `yaml:"watch" about:"folders, each as FOLDER=COLLECTION: a collection for everybody on the box, kept the same as the folder"`
+}
+
+// Watched is a folder that is kept the same as a collection.
+type Watched struct{ Folder, Collection string }
+
+// Watched lists the folders of Watch.
+func (d Documents) Watched() []Watched {
+	var all []Watched
+	for _, w := range d.Watch {
+		if folder, collection, ok := cutLast(w); ok {
+			all = append(all, Watched{folder, collection})
+		}
+	}
+	return all
 }
 
 // Policy is the same in the words of the manager of modules.

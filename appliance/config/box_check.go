@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -52,6 +53,20 @@ func (r *reader) check(b Box) {
 	r.checkModels(b.Models, at)
 	r.checkElsewhere(b, at)
 	r.checkExtensions(b.Extensions, at, word)
+	for _, w := range b.Documents.Watch {
+		if folder, name, ok := cutLast(w); !ok || !filepath.IsAbs(folder) || name == "" {
+			r.bad(at("documents.watch"), "documents.watch: %q is not FOLDER=COLLECTION with the whole path of the folder", w)
+		}
+	}
+}
+
+// cutLast cuts a watched folder from its collection.
+func cutLast(w string) (folder, collection string, ok bool) {
+	at := strings.LastIndexByte(w, '=')
+	if at < 0 {
+		return "", "", false
+	}
+	return w[:at], w[at+1:], true
 }
 
 func (r *reader) checkExtensions(e Extensions, at func(string) string, word func(string, string, ...string)) {

@@ -76,6 +76,8 @@ func TestBoxMistakes(t *testing.T) {
 		{"unlike any", "listen:\n  zzzzzzzz: 1", "box.yaml:2: there is no listen.zzzzzzzz; there are host, port"},
 		{"twice", "name: a\nname: b", "box.yaml:2: name is given twice"},
 		{"not YAML", "name: [", "box.yaml:1: did not find"},
+		{"a watched folder without a collection", "documents:\n  watch: [/srv/papers]", "box.yaml:2: documents.watch: \"/srv/papers\" is not FOLDER=COLLECTION"},
+		{"a watched folder that is not whole", "documents:\n  watch: [papers=House]", "box.yaml:2: documents.watch: \"papers=House\" is not FOLDER=COLLECTION"},
 		{"two documents", "name: a\n---\nname: b", "box.yaml:2: a second document"},
 		{"twice in a map", "tls: {acme: {dns_options: {a: b, a: c}}}", "box.yaml:1: tls.acme.dns_options.a is given twice"},
 		{"wrong kind", "listen: 5", "box.yaml:1: listen is a map of host"},

@@ -218,7 +218,7 @@ func (w *Watcher) Run(ctx context.Context, every time.Duration) error {
 	for {
 		switch err := w.Sync(ctx); {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // that it was stopped is no failure
 		case err == nil:
 			last = ""
 		case err.Error() != last:

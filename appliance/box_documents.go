@@ -304,7 +304,7 @@ func ask(ctx context.Context, b engine.Backend, kind engine.Kind, raw []byte, an
 type ranker struct{ backend engine.Backend }
 
 func (s *shelves) reranker(context.Context) (search.Reranker, error) {
-	m, ok := s.model("rerank")
+	m, ok := s.model("reranking")
 	if !ok {
 		return nil, nil
 	}

@@ -50,7 +50,7 @@ func main() {
 	flag.IntVar(&b.limit, "limit", 512, "tokens that the embedding model takes")
 	flag.BoolVar(&b.gate, "gate", false, "fail where hybrid does not beat both halves, or finds less than nine of ten")
 	flag.BoolVar(&b.list, "list", false, "list what hybrid does not find")
-	flag.IntVar(&b.late, "late", 0, "also rerank so many passages by the token vectors of the embedding model")
+	flag.IntVar(&b.late, "late", 16, "also rerank so many passages by the token vectors of the embedding model; 0 for none")
 	flag.Parse()
 	if err := b.run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "quality:", err)
@@ -186,8 +186,8 @@ func (s *set) ways() []way {
 		list = append(list, way{"hybrid+rerank", search.Hybrid, &ranker{s.remote.client, s.rerank}})
 	}
 	if s.late > 0 {
-		known := map[string][][]float32{}
-		list = append(list, way{"hybrid+late", search.Hybrid, &late{s.remote, s.late, 0, known}}, way{"late, joined", search.Hybrid, &late{s.remote, s.late, 0.3, known}})
+		t := &tokens{s.remote, map[string][][]float32{}}
+		list = append(list, way{"hybrid+late", search.Hybrid, &search.Late{Tokens: t.of, Top: s.late}})
 	}
 	return list
 }

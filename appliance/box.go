@@ -217,6 +217,7 @@ func (b *box) run(ctx context.Context) error {
 	keep(&last, behind, b.auth.Run) // what is revoked ends also while the box waits for its last answers
 	keep(&group, serving, func(ctx context.Context) error { return b.serveSocket(ctx, socket) })
 	keep(&group, serving, b.watch)
+	keep(&group, serving, b.bindLaya)
 	keep(&group, serving, b.welcome)
 	keep(&group, serving, b.alerts.Run)
 	keep(&group, serving, b.settle)

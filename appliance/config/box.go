@@ -169,6 +169,7 @@ type Extensions struct {
 	Capabilities []string `yaml:"capabilities" about:"what modules may be granted"`
 	Headers      []string `yaml:"headers" about:"headers of requests that modules may see"`
 	Params       []string `yaml:"params" about:"parameters of requests that modules may set"`
+	Laya         bool     `yaml:"laya" about:"bind the built-in classifier, where nothing else is bound as one; taken up at the next start"`
 }
 
 // Documents says which documents the box brings in by itself.

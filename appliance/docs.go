@@ -335,7 +335,7 @@ func (t docsTarget) upload(ctx context.Context, name string, r io.Reader) (strin
 		}
 		out.CloseWithError(err)
 	}()
-	defer in.Close()
+	defer func() { _ = in.Close() }() // the reading end of a pipe never fails
 	answer, err := t.b.send(ctx, "POST", "/files", form.FormDataContentType(), in)
 	if err != nil {
 		return "", &folder.LaterError{Err: err}

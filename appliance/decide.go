@@ -213,7 +213,7 @@ func printDecisions(w io.Writer, raw []byte) error {
 		return fmt.Errorf("reading the answer: %w", err)
 	}
 	for _, a := range said.Answers {
-		line := ""
+		var line string
 		switch a.Type {
 		case "predicate":
 			line = fmt.Sprintf("%.3f", a.Probability)

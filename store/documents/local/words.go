@@ -18,7 +18,7 @@ import (
 // number. The table has no copy of the text; with it is deleted what was added.
 const (
 	maxTerms  = 12 // of a query that are looked for
-	minCommon = 2000
+	minCommon = 1000
 	common    = 20  // a term in more than one passage of so many says little
 	most      = 2.2 // what BM25 gives at most for a term, but for its rarity: k1 + 1
 )

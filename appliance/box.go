@@ -163,7 +163,7 @@ func (b *box) build(ctx context.Context, p program, a *boxAssembly) (err error) 
 	if b.extensions, err = b.newExtensions(b.modules()); err != nil {
 		return err
 	}
-	if b.shelves, err = b.openShelves(ctx); err != nil {
+	if b.shelves, err = b.openShelves(ctx, a.cfg.Documents); err != nil {
 		return err
 	}
 	defer func() {

@@ -18,6 +18,7 @@ import (
 
 	"onebit/appliance/auth"
 	"onebit/appliance/catalog"
+	"onebit/appliance/config"
 	"onebit/appliance/doctor"
 	"onebit/appliance/shelf"
 	"onebit/engine"
@@ -27,7 +28,6 @@ import (
 	"onebit/store/documents"
 	"onebit/store/documents/extract"
 	"onebit/store/documents/ingest"
-	single "onebit/store/documents/local"
 	"onebit/store/documents/search"
 )
 
@@ -46,24 +46,19 @@ type shelves struct {
 	words *vocabulary // of the embedding model in use
 }
 
-// openShelves opens the document store in the state directory. It works on nothing before run.
-func (b *box) openShelves(ctx context.Context) (_ *shelves, err error) {
+// openShelves opens the document store. It works on nothing before run.
+func (b *box) openShelves(ctx context.Context, c config.Documents) (_ *shelves, err error) {
 	s := &shelves{b: b, cache: filepath.Join(b.options.state, "reader")}
 	temp := filepath.Join(b.options.state, "documents.tmp")
 	if err := errors.Join(os.RemoveAll(temp), os.MkdirAll(temp, 0o700), os.MkdirAll(s.cache, 0o700)); err != nil {
 		return nil, fmt.Errorf("making room for documents: %w", err)
 	}
 	s.reader = extract.Runner{Program: []string{b.starts.Executable, readerCommand, s.cache}}
-	keeper, err := single.Open(ctx, single.Config{Dir: b.options.state})
+	keeper, err := b.openDocuments(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	s.keeper = keeper
-	if aside := keeper.SetAside(); aside != "" {
-		text := "the documents' database was damaged and is set aside as " + filepath.Base(aside) + "; restore a backup to have the documents again"
-		b.problems.set("documents", text)
-		b.log.Error(text)
-	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, keeper.Close())

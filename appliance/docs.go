@@ -32,11 +32,13 @@ const docsUsage = `usage: 1bit docs add --to COLLECTION FILE|FOLDER...
        1bit docs search --in COLLECTION QUESTION
        1bit docs ask --in COLLECTION [--model NAME] QUESTION
        1bit docs rm COLLECTION [FILE...]
+       1bit docs migrate --to postgres|file
 
 Documents of a box. add brings files in, makes the collection when there is none, and waits until all can be found; it
 fails when one cannot, and says why. What is there already, by name and content, is left. watch keeps a collection the
 same as a folder until it is stopped. list shows collections, or the files of one. ask answers with citations. rm
 deletes files, or a whole collection. COLLECTION and FILE are ids or names.
+migrate moves everything to PostgreSQL or back, of a box that is stopped.
 
   --to, --in NAME  the collection; --in may be repeated
   --top N          how many passages (8)
@@ -51,6 +53,9 @@ deletes files, or a whole collection. COLLECTION and FILE are ids or names.
 func (p program) docs(ctx context.Context, args []string) int {
 	ctx, stop := untilSignal(ctx)
 	defer stop()
+	if len(args) > 0 && args[0] == "migrate" {
+		return p.migrateDocs(ctx, args[1:])
+	}
 	return p.runActs(ctx, "docs", docsUsage, map[string]act{
 		"add": addDocs, "watch": watchDocs, "list": listDocs, "search": searchDocs, "ask": askDocs, "rm": removeDocs,
 	}, args)

@@ -8,6 +8,7 @@ import (
 	"mime/multipart"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -185,4 +186,59 @@ func TestDocumentsSurviveKills(t *testing.T) {
 	if status, text := b.do(key, "DELETE", "/v1/vector_stores/"+store, ""); status != 200 {
 		t.Error(status, text)
 	}
+}
+
+// TestDocumentsMove moves the documents of a box into PostgreSQL and back; the same key finds the same passage each time.
+func TestDocumentsMove(t *testing.T) {
+	dsn := os.Getenv("ONEBIT_POSTGRES")
+	if dsn == "" {
+		if os.Getenv("ONEBIT_ALL") != "" {
+			t.Fatal(`ONEBIT_POSTGRES is not set: eval "$(bash e2e/postgres.sh start)"`)
+		}
+		t.Skip(`slow: make test-all, or eval "$(bash e2e/postgres.sh start)"`)
+	}
+	state := documentBox(t)
+	b := startBox(t, state)
+	b.claim()
+	key, _ := b.key("")
+	id := member(t, b.upload(key, "fox.md", "# The fox\n\nThe fox on the stairs was called Quillon.\n"), "id")
+	_, text := b.do(key, "POST", "/v1/vector_stores", fmt.Sprintf(`{"name":"x","file_ids":[%q]}`, id))
+	store := member(t, text, "id")
+	found := func(b *appliance, step string) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+			_, text := b.do(key, "POST", "/v1/vector_stores/"+store+"/search", `{"query":"What was the fox called?"}`)
+			if strings.Contains(text, "Quillon") && strings.Contains(text, id) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s: %s\n%s", step, text, b.log)
+			}
+		}
+	}
+	found(b, "in the file")
+	move := func(to string, set ...string) (string, error) {
+		out, err := exec.Command(binary, append([]string{"docs", "migrate", "--to", to, "--state", state}, set...)...).CombinedOutput()
+		return string(out), err
+	}
+	set := []string{"--set", "documents.postgres=" + dsn}
+	if out, err := move("postgres", set...); err == nil || !strings.Contains(out, "state") {
+		t.Errorf("of a running box: %v %s", err, out)
+	}
+	b.stop()
+	if out, err := move("postgres", set...); err != nil || !strings.Contains(out, "1 files") {
+		t.Fatalf("%v %s", err, out)
+	}
+	b = startBox(t, state, set...)
+	found(b, "in PostgreSQL")
+	second := member(t, b.upload(key, "hen.md", "# The hen\n\nThe hen in the yard was called Ottoline.\n"), "id")
+	if status, text := b.do(key, "POST", "/v1/vector_stores/"+store+"/files", fmt.Sprintf(`{"file_id":%q}`, second)); status != 200 {
+		t.Error(status, text)
+	}
+	b.stop()
+	if out, err := move("file", set...); err != nil || !strings.Contains(out, "2 files") || strings.Contains(out, "password") {
+		t.Fatalf("%v %s", err, out)
+	}
+	b = startBox(t, state)
+	found(b, "back in the file")
 }

@@ -175,6 +175,8 @@ type Extensions struct {
 // Documents says which documents the box brings in by itself.
 type Documents struct {
 	Watch []string `yaml:"watch" about:"folders, each as FOLDER=COLLECTION: a collection for everybody on the box, kept the same as the folder"`
+	// Postgres may hold a password.
+	Postgres Secret `yaml:"postgres" about:"DSN of a PostgreSQL with pgvector that keeps the documents in place of a file; taken up at the next start"`
 }
 
 // Watched is a folder that is kept the same as a collection.

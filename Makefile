@@ -103,6 +103,10 @@ bench-embed: build ## the engine's embeddings beside llama-server's: texts of 12
 bench-rag: setup ## the document store: speed beside sqlite-vec, then what searches find of a labelled set, which has bars
 	@bash e2e/test.sh bench-rag
 
+.PHONY: bench-decide
+bench-decide: build ## decisions of the 0.5B on the labelled set, beside asking it for JSON, and what 20 questions cost; ONEBIT_DECIDE_WAYS=1 tries others
+	@bash e2e/test.sh bench-decide
+
 .PHONY: bench-proxy
 bench-proxy: setup ## serve beside Caddy, LiteLLM and $$LLAMA_SWAP: time and work that each adds to a stream
 	@bash e2e/test.sh bench-proxy

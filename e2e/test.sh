@@ -6,6 +6,7 @@
 #   test.sh bench-engine  the engine beside the reference server
 #   test.sh bench-embed   the engine's embeddings beside the reference server's
 #   test.sh bench-rag     the document store's speed, and what searches find
+#   test.sh bench-decide  decisions on the labelled set, and what they cost
 #   test.sh bench-proxy   serve beside other proxies
 #   test.sh bench-edge    a box beside Caddy
 #   test.sh bench-ext     decisions of modules beside plain wazero and Extism
@@ -103,6 +104,10 @@ case "${1:-quick}" in
     ONEBIT_LLAMA_BIN=${ONEBIT_LLAMA_BIN:-$(bash $here/llama/build.sh)}
     go run ./e2e/bench -bin bin/1bit -llama "$ONEBIT_LLAMA_BIN" ${BENCH_ARGS:-}
     ;;
+  bench-decide)
+    file=$(bin/1bit model pull qwen2.5-coder-0.5b)
+    ONEBIT_DECIDE_MODEL=$file go test ./engine/runner -run '^$' -bench Decide -benchtime 1x -v
+    ;;
   bench-embed)
     ONEBIT_LLAMA_BIN=${ONEBIT_LLAMA_BIN:-$(bash $here/llama/build.sh)}
     dir=$(bash $here/minilm.sh)
@@ -153,5 +158,5 @@ case "${1:-quick}" in
     (cd extensions/bench && go vet . && go build -o ../../bin/benchext .)
     bin/benchext -bin bin/1bit -guests bin/bench $([ ! -e $laya ] || echo "-laya $laya") ${BENCH_ARGS:-}
     ;;
-  *) echo "usage: test.sh quick|e2e|all|bench-engine|bench-embed|bench-rag|bench-proxy|bench-edge|bench-ext" >&2; exit 2 ;;
+  *) echo "usage: test.sh quick|e2e|all|bench-engine|bench-embed|bench-decide|bench-rag|bench-proxy|bench-edge|bench-ext" >&2; exit 2 ;;
 esac

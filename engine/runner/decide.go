@@ -24,7 +24,7 @@ type asking struct {
 }
 
 // asked is how it is done. appliance/decisions says what else was tried.
-var asked = asking{Orders: 1, InAnswer: true, Temperature: 1.87}
+var asked = asking{Orders: 1, InAnswer: true, Temperature: 2.02}
 
 // String says it in the answer.
 func (a asking) String() string {
@@ -87,7 +87,7 @@ func (s *service) hear(ctx context.Context, d *wire.Decisions, how asking) (*hea
 		return nil, p
 	}
 	h := &hearing{Decisions: d, how: how}
-	content := "Read this text.\n\n" + d.State + "\n\nAnswer a question about the text with nothing but the answer."
+	content := "Read this text.\n\n" + d.State + "\n\nAnswer a question about the text with nothing but the answer: yes or no, or one of the options."
 	if !how.InAnswer {
 		content += "\n\n" + endMark
 	}
@@ -176,10 +176,7 @@ func (s *service) branch(q *wire.Question, how asking, backwards bool, after []c
 	switch {
 	case how.Letters || described:
 		question += "\n" + strings.Join(lines, "\n")
-	case q.Ask == wire.Predicate && backwards:
-		question += " No or yes?"
-	case q.Ask == wire.Predicate:
-		question += " Yes or no?"
+	case q.Ask == wire.Predicate: // what it may be answered with stands before it
 	default:
 		question += " (" + strings.Join(lines, ", ") + ")"
 	}

@@ -84,3 +84,6 @@ func (r Reader) Decide(ctx context.Context, d *wire.Decisions, how Asking) (prom
 
 // Softmax returns probabilities in proportion to exp(x/t).
 func Softmax(x []float64, t float64) []float64 { return softmax(x, t) }
+
+// Load opens a model with the built-in engine.
+var Load = load

@@ -141,5 +141,5 @@ raw = client.chat.completions.with_raw_response.create(model=model, messages=ask
 assert "x-1bit-documents" not in raw.headers
 refused(openai.BadRequestError, lambda: client.responses.create(model=model, input=[{"role": "user", "content": [{"type": "input_file", "file_id": "file-x"}]}]))
 refused(openai.NotFoundError, lambda: client.responses.create(model="none", input="x"))
-print(store.id)
+client.vector_stores.delete(store.id)
 print("PASS")

@@ -243,7 +243,7 @@ func (d *Decisions) readParts(path string, v []byte) (string, error) {
 		if err != nil {
 			return err
 		}
-		s := ""
+		var s string
 		switch kind {
 		case "input_text", "output_text", "text":
 			s, err = required(at, o, "text")
@@ -323,7 +323,7 @@ func (d *Decisions) readOpenAI(path string, o map[string][]byte, q *Question) (e
 	if q.Instructions, err = d.readParts(path+".instructions", o["instructions"]); err != nil {
 		return err
 	}
-	list, name := "", ""
+	var list, name string
 	switch kind {
 	case "predicate":
 		q.Ask = Predicate

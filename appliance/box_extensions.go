@@ -24,7 +24,7 @@ func (b *box) newExtensions(run extensions.Runner) (*extensions.Manager, error) 
 	return extensions.New(extensions.Config{
 		Dir: b.extensionsDir(), Records: moduleRecords{b.store}, Vault: moduleVault{b.store}, Runner: run, Log: b.log,
 		Policy:   func() extensions.Policy { return b.now.Load().cfg.Extensions.Policy() },
-		Services: extensions.Services{Tokens: b.countTokens, Embed: b.embed},
+		Services: extensions.Services{Tokens: b.countTokens, Embed: b.embed, Decide: b.decideFor},
 	})
 }
 
@@ -153,6 +153,7 @@ func (c chooser) Decide(ctx context.Context, in extensions.Input) extensions.Out
 const (
 	countLimit = 10 * time.Millisecond
 	embedLimit = 2 * time.Second
+	maxDecided = 64 << 10 // bytes of an answer
 )
 
 // errNotNow says that the box cannot do something for a module at the moment.
@@ -222,6 +223,44 @@ func (b *box) embed(ctx context.Context, text string) ([]float32, error) {
 		return nil, errNotNow
 	}
 	return answer.Data[0].Embedding, nil
+}
+
+// decideFor chooses among criteria for a module, by the first chat model that is in memory and can.
+func (b *box) decideFor(ctx context.Context, text string, criteria map[string]string) (string, float64, map[string]float64, error) {
+	r, ok := b.inMemory("chat").(relaying)
+	if !ok {
+		return "", 0, nil, errNotNow
+	}
+	body, err := json.Marshal(map[string]any{"state": text, "questions": map[string]any{
+		"class": map[string]any{"type": "choice", "instructions": "Which of these is the text?", "criteria": criteria}}})
+	if err != nil {
+		return "", 0, nil, err
+	}
+	in, err := http.NewRequestWithContext(ctx, http.MethodPost, "/v1/systemone", bytes.NewReader(body))
+	if err != nil {
+		return "", 0, nil, err
+	}
+	in.Header.Set("Content-Type", "application/json")
+	res, err := r.Relay(in)
+	if err != nil {
+		return "", 0, nil, errors.Join(errNotNow, err)
+	}
+	defer res.Body.Close()
+	var said struct {
+		Answers map[string]struct {
+			Choice        string             `json:"choice"`
+			Confidence    float64            `json:"confidence"`
+			Probabilities map[string]float64 `json:"probabilities"`
+		} `json:"answers"`
+	}
+	if err := json.NewDecoder(io.LimitReader(res.Body, maxDecided)).Decode(&said); err != nil || res.StatusCode != http.StatusOK {
+		return "", 0, nil, errors.Join(errNotNow, err)
+	}
+	a, ok := said.Answers["class"]
+	if !ok || a.Choice == "" {
+		return "", 0, nil, errNotNow
+	}
+	return a.Choice, a.Confidence, a.Probabilities, nil
 }
 
 // inMemory is the first model of a role, when it is in memory; nil when it is not.

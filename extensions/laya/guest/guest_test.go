@@ -105,7 +105,7 @@ func TestModule(t *testing.T) {
 // texts are the labelled texts.
 func texts(t *testing.T) (list []string) {
 	files, err := filepath.Glob("../testdata/*-*.jsonl")
-	if err != nil || len(files) != 21 {
+	if err != nil || len(files) != 30 {
 		t.Fatalf("%d sets, %v", len(files), err)
 	}
 	for _, file := range files {

@@ -177,8 +177,12 @@ func (m *Model) sum(dst *[Dims]float32, rows []uint32) {
 	}
 }
 
-// Norm is the factor that a bag of n rows is multiplied by: less than 1/sqrt(n), so that a few rows do not shout.
-func Norm(n int) float32 { return float32(1 / math.Sqrt(float64(n)+4)) }
+// Norm is the factor that a bag of n rows is multiplied by, between a sum's and a mean's: less than 1/sqrt(n), so that neither a few rows
+// nor the many of a long text shout.
+func Norm(n int) float32 {
+	root := math.Sqrt(float64(n) + 4)
+	return float32(2 / (root * math.Sqrt(root)))
+}
 
 // answer turns logits into probabilities.
 func answer(logits [Chosen]float32, inverse float32) Answer {

@@ -4,6 +4,10 @@ import (
 	"bufio"
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -26,9 +30,27 @@ type publicLine struct {
 	Source string `json:"source"`
 }
 
-// readPublic reads the public prompts of a folder, with the class that the rules below give them. Those that the rules are
-// unsure of are left out, and so are those of laya.LongBytes and more.
-func readPublic(dir string) ([]example, error) {
+// byHand holds the classes that a person gave to public prompts, by the first 16 hex digits of the prompt's SHA-256. A class that is none
+// of ours means that the reader was unsure.
+//
+//go:embed labels.tsv
+var byHand string
+
+func readByHand() map[string]int {
+	out := map[string]int{}
+	for line := range strings.Lines(byHand) {
+		if hash, class, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok && line[0] != '#' {
+			out[hash] = classOf(class)
+		}
+	}
+	return out
+}
+
+// prompts are the public prompts: those whose class a rule gives, those that were read, and of the latter a fifth that nothing is trained on.
+type prompts struct{ ruled, read, held []example }
+
+// readPublic reads the public prompts of a folder. Those whose class is unsure are left out, and so are those of laya.LongBytes and more.
+func readPublic(dir string, labels map[string]int) (*prompts, error) {
 	packed, err := os.ReadFile(filepath.Join(dir, "public-prompts.jsonl.gz"))
 	if err != nil {
 		return nil, err
@@ -37,16 +59,31 @@ func readPublic(dir string) ([]example, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []example
+	out := new(prompts)
 	lines := bufio.NewScanner(plain)
 	lines.Buffer(nil, 1<<24)
-	for lines.Scan() {
+	for n := 1; lines.Scan(); n++ {
 		var l publicLine
 		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
-			return nil, fmt.Errorf("line %d: %w", len(out), err)
+			return nil, fmt.Errorf("line %d: %w", n, err)
 		}
-		if c := label(&l); c >= 0 && len(l.Text) < laya.LongBytes {
-			out = append(out, example{text: l.Text, class: c})
+		if len(l.Text) >= laya.LongBytes {
+			continue
+		}
+		sum := sha256.Sum256([]byte(l.Text))
+		class, read := labels[hex.EncodeToString(sum[:8])]
+		if !read {
+			class = label(&l)
+		}
+		e := example{text: l.Text, class: class}
+		switch {
+		case class < 0:
+		case !read:
+			out.ruled = append(out.ruled, e)
+		case binary.BigEndian.Uint32(sum[:])%5 == 0:
+			out.held = append(out.held, e)
+		default:
+			out.read = append(out.read, e)
 		}
 	}
 	return out, lines.Err()
@@ -59,10 +96,6 @@ var (
 		`api|apis|backend|frontend|codebase|source code|compiler|unit tests?|algorithm|leetcode|aws|linux|ubuntu|vba|matlab|octave|godot|unity|unreal|arduino|` +
 		`esp32|opencv|selenium|flutter|laravel|excel formula|latex|dataframe|webpage|website in|script that|scripts?|function that|stack trace|exception|cuda|llvm|` +
 		`verilog|assembly|haskell|scala|julia|coding|programming|programmer|code)\b|\x60\x60\x60|#include|def \w+\(|function \w+\(|SELECT .* FROM|=>|\(\);|</\w+>`)
-	// what asks for a text or a longer answer
-	proseWords = regexp.MustCompile(`(?i)\b(write|story|poem|essay|explain|describe|compare|discuss|summar|why|how (do|does|can|should|would|could)|article|blog|` +
-		`song|lyrics|script|scene|chapter|letter|email|speech|analy|pros and cons|difference|plan|strategy|recommend|suggest|advice|tips|ideas|design|imagine|` +
-		`act as|you are|outline|proposal|rewrite|paragraph|essay|haiku|joke|rap|create|generate|draft|develop|tell me about|list|give me)`)
 	// what a short answer does not serve
 	longish = regexp.MustCompile(`(?i)(recipe|how (do|can|should|would|could|to|might|come)|why|explain|suggest|advice|tips|what should|what do i need|steps|tell me about|` +
 		`ideas|help me|instructions|fun things|places to|things to do|what can i (do|use|put|sub)|substitut|difference|ingredients|how's|describe|reviews|` +
@@ -72,8 +105,7 @@ var (
 		`build|improve|bake|fix a)|why (do|does|did|is|are|was|were) |explain|what are (some|the best) (ways|tips)|give me (tips|advice|some ways)|` +
 		`help me plan)|recipe for|things to do in|(travel|meal|dinner) (ideas|suggestions)`)
 	// what is about one's own account or things, so that the answer is short
-	own      = regexp.MustCompile(`(?i)\b(card|account|bank|my list|pin|purchase|declined|apr|insurance|payment|frozen|hold|blocked|credit|rewards)\b`)
-	asksCode = regexp.MustCompile(`(?i)^(write|create|develop|design|build|make|generate|implement|fix|debug|refactor|convert|explain|can you|please|how|i need|using|given)\b`)
+	own = regexp.MustCompile(`(?i)\b(card|account|bank|my list|pin|purchase|declined|apr|insurance|payment|frozen|hold|blocked|credit|rewards)\b`)
 )
 
 // spans are runs of one to four words out of public prompts that are not about code.
@@ -108,28 +140,6 @@ func label(l *publicLine) int {
 			return -1
 		}
 		return int(laya.Short)
-	}
-	signs := len(codeWords.FindAllString(l.Text, 4))
-	switch l.Source {
-	case "arena-hard-auto creative_writing":
-		if signs > 0 {
-			return -1
-		}
-		return int(laya.Prose)
-	case "arena-hard-auto arena-hard-v0.1", "arena-hard-auto hard_prompt":
-		if signs >= 2 || signs == 1 && asksCode.MatchString(l.Text) {
-			return int(laya.Code)
-		}
-		if signs == 0 && len(l.Text) > 40 && proseWords.MatchString(l.Text) {
-			return int(laya.Prose)
-		}
-	default:
-		if signs >= 2 {
-			return int(laya.Code)
-		}
-		if signs == 0 && proseWords.MatchString(l.Text) && len(l.Text) > 80 && len(l.Text) < 400 {
-			return int(laya.Prose)
-		}
 	}
 	return -1
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"onebit/extensions/laya"
 )
@@ -49,7 +50,7 @@ func report(o *options) error {
 	if err != nil {
 		return err
 	}
-	set, err := readSets(o.sets, o.report)
+	set, err := sets(o)
 	if err != nil {
 		return err
 	}
@@ -65,7 +66,7 @@ func report(o *options) error {
 		a := m.Classify([]byte(l.Text), len(l.Text), f)
 		langs[l.Lang].see(l.class, a)
 		all.see(l.class, a)
-		if int(a.Class) != l.class && o.report != "test" {
+		if int(a.Class) != l.class && o.report != "test" && o.report != "real" {
 			fmt.Printf("  %s: %s, not %s (%.2f): %.100q\n", l.Lang, a.Class, l.Class, a.Confidence, l.Text)
 		}
 	}
@@ -78,4 +79,23 @@ func report(o *options) error {
 			c[0][1], c[0][2], c[1][0], c[1][2], c[2][0], c[2][1])
 	}
 	return nil
+}
+
+// sets reads what is reported on.
+func sets(o *options) ([]labelled, error) {
+	if !strings.HasPrefix(o.report, "real") {
+		return readSets(o.sets, o.report)
+	}
+	p, err := readPublic(o.data, readByHand())
+	if err != nil {
+		return nil, err
+	}
+	if o.report == "real-train" {
+		p.held = p.read
+	}
+	var out []labelled
+	for _, e := range p.held {
+		out = append(out, labelled{Text: e.text, Class: laya.Class(e.class).String(), Lang: "real", class: e.class})
+	}
+	return out, nil
 }

@@ -110,7 +110,7 @@ type box struct {
 func (p program) runBox(ctx context.Context, o boxOptions) error {
 	b := &box{options: o, began: time.Now(), console: p.stderr, level: new(slog.LevelVar), book: newLogbook(logLines)}
 	b.log = slog.New(b.book.handler(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: b.level})))
-	noNewCode(b.log)
+	p.noNewCode(b.log)
 	b.models = catalog.Cache{Dir: filepath.Join(o.state, "models")}
 	b.system = theSystem(os.Getenv)
 	var err error

@@ -125,7 +125,7 @@ func (p program) keep(ctx context.Context, o enginesOptions) error {
 		return err
 	}
 	log := p.log(slog.LevelInfo)
-	noNewCode(log)
+	p.noNewCode(log)
 	machine.Installed = programsIn(systemPrograms)
 	c := backend.Confinement{Executable: machine.Executable, Environ: os.Environ(), Fresh: o.users.Count > 0, Log: log}
 	machine.Ask = c.Ask
@@ -162,7 +162,10 @@ func (p program) keep(ctx context.Context, o enginesOptions) error {
 }
 
 // noNewCode keeps this process, and none that it starts, from running what it has written to memory.
-func noNewCode(log *slog.Logger) {
+func (p program) noNewCode(log *slog.Logger) {
+	if !p.own {
+		return
+	}
 	if err := sandbox.NoNewCode(); err != nil {
 		log.Info("this process may make code of data: the system cannot keep it alone from that", "why", err)
 		return

@@ -7,7 +7,7 @@ import (
 
 // Run is what the program does with a command line.
 func Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, args ...string) int {
-	return program{stdin, stdout, stderr}.run(ctx, args)
+	return program{stdin: stdin, stdout: stdout, stderr: stderr}.run(ctx, args)
 }
 
 // Budget is how much of a box's memory models may take.

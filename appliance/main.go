@@ -52,13 +52,14 @@ const usage = `usage: 1bit COMMAND [options]
 `
 
 func main() {
-	os.Exit(program{os.Stdin, os.Stdout, os.Stderr}.run(context.Background(), os.Args[1:]))
+	os.Exit(program{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, own: true}.run(context.Background(), os.Args[1:]))
 }
 
 // program is the command with what it reads and writes.
 type program struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	own            bool // the process is ours alone, and may be changed for good; a test shares it with others
 }
 
 // run does what the arguments say and returns the exit status: 0 for success and for a stop by signal, 1 for a failure,

@@ -90,7 +90,7 @@ func (m *machine) say(text string) { fmt.Fprintln(m.in, text) }
 // hear waits for a line that begins with a text.
 func (m *machine) hear(t *testing.T, begin string) string {
 	t.Helper()
-	limit := time.After(30 * time.Second)
+	limit := time.After(150 * time.Second) // what another machine remembers of a port lasts two minutes
 	for {
 		select {
 		case line, ok := <-m.out:
@@ -102,7 +102,7 @@ func (m *machine) hear(t *testing.T, begin string) string {
 				return line
 			}
 		case <-limit:
-			t.Fatalf("%q was not heard within half a minute", begin)
+			t.Fatalf("%q was not heard in time", begin)
 		}
 	}
 }

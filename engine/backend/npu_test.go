@@ -46,7 +46,7 @@ func (n *npu) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n.mu.Lock()
 	n.got = nil
 	bad := r.URL.Path != "/v1/completions" || json.Unmarshal(body, &n.got) != nil
-	text, finish := n.text, n.finish
+	text, finish, stream := n.text, n.finish, string(n.got["stream"]) == "true"
 	n.mu.Unlock()
 	if text == nil {
 		text, finish = []string{"Pa", "ri", "s."}, "stop"
@@ -56,7 +56,7 @@ func (n *npu) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, `{"error":{"message":"the prompt is longer than the context","type":"exceed_context_size_error","n_prompt_tokens":900,"n_ctx":512}}`)
 		return
 	}
-	if string(n.got["stream"]) != "true" {
+	if !stream {
 		fmt.Fprintf(w, `{"choices":[{"index":0,"text":%q,"finish_reason":%q}],"usage":%s,"timings":%s}`, strings.Join(text, ""), finish, npuUsage, npuTimings)
 		return
 	}

@@ -35,6 +35,9 @@ func (b *box) settle(ctx context.Context) error {
 	b.up.Store(true)
 	b.system.say(b.serves())
 	b.log.Info("ready", "after", time.Since(b.began).Round(time.Millisecond))
+	if err := letGo(); err != nil {
+		b.log.Debug("letting go of what the start needed", "error", err)
+	}
 	every := b.system.watchdog()
 	for pause(ctx, cmp.Or(every/4, time.Hour)) { // one look may fail, and two
 		if every == 0 {

@@ -1,0 +1,4 @@
+package main
+
+// LetGo is what a box does once it serves.
+var LetGo = letGo

@@ -1,12 +1,12 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
-	"unicode/utf8"
 
 	"onebit/store/documents"
 	"onebit/store/sqlite"
@@ -32,46 +32,13 @@ func scanCollection(r sqlite.Row) (documents.Collection, error) {
 	return c, err
 }
 
-// checkCollection holds what a caller may set to its limits.
-func checkCollection(c documents.Collection) error {
-	switch {
-	case len(c.Name) > maxName || !utf8.ValidString(c.Name):
-		return fmt.Errorf("%w: a collection's name has at most %d bytes of UTF-8", documents.ErrInvalid, maxName)
-	case len(c.Metadata) > 16:
-		return fmt.Errorf("%w: at most 16 metadata are allowed", documents.ErrInvalid)
-	case len(c.Sharing.People) > 1000:
-		return fmt.Errorf("%w: a collection is shared with at most 1000 people one by one", documents.ErrInvalid)
-	case c.ExpiresAfter < 0 || c.Chunking.Max < 0 || c.Chunking.Overlap < 0:
-		return fmt.Errorf("%w: a negative number", documents.ErrInvalid)
-	}
-	for key, v := range c.Metadata {
-		if key == "" || len(key) > 64 || len(v) > 4*512 {
-			return fmt.Errorf("%w: metadata have names of 1 to 64 and texts of at most 512 characters", documents.ErrInvalid)
-		}
-	}
-	return nil
-}
-
 // AddCollection makes an empty collection.
 func (k *Keeper) AddCollection(ctx context.Context, by documents.Reader, c documents.Collection) (documents.Collection, error) {
-	if c.Owner == "" {
-		c.Owner = by.Person
-	}
-	if c.Owner == "" || !by.All && c.Owner != by.Person {
-		return documents.Collection{}, documents.ErrNotFound
-	}
-	if err := checkCollection(c); err != nil {
+	c, err := documents.NewCollection(by, c, k.now())
+	if err != nil {
 		return documents.Collection{}, err
 	}
-	if !by.All || c.ID == "" {
-		c.ID, c.Created = newID("vs_"), k.now().UTC().Truncate(time.Millisecond)
-		c.Active = c.Created
-	}
-	c.Model, c.Dims, c.Next, c.Generation = "", 0, "", 0
-	if c.Metadata == nil {
-		c.Metadata = map[string]string{}
-	}
-	err := k.write(ctx, func(t *sqlite.Tx) error {
+	err = k.write(ctx, func(t *sqlite.Tx) error {
 		n, err := t.Insert(ctx, "insert into collections (id, owner, name, everyone, metadata, created, active, expires_after, chunk_max, chunk_overlap) values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
 			c.ID, c.Owner, c.Name, c.Sharing.Everyone, toJSON(c.Metadata), sqlite.Stamp(c.Created), sqlite.Stamp(c.Active),
 			c.ExpiresAfter.Milliseconds(), c.Chunking.Max, c.Chunking.Overlap)
@@ -125,9 +92,9 @@ func (k *Keeper) collections(ctx context.Context, where string, args ...any) ([]
 
 // Collections lists those that exist for a reader.
 func (k *Keeper) Collections(ctx context.Context, by documents.Reader, p documents.Page) ([]documents.Collection, bool, error) {
-	after, before, order, limit := place(p)
-	list, err := k.collections(ctx, seen+" and id > ? and id < ? order by id "+order+" limit ?", by.All, by.Person, by.Person, after, before, limit)
-	list, more := paged(list, limit)
+	after, before, order, limit := p.Bounds()
+	list, err := k.collections(ctx, seen+" and id > ? and id < ? order by id "+order+" limit ?", by.All, by.Person, by.Person, after, cmp.Or(before, documents.LastID), limit)
+	list, more := documents.Cut(list, limit)
 	return list, more, err
 }
 
@@ -143,13 +110,11 @@ func (k *Keeper) UpdateCollection(ctx context.Context, by documents.Reader, c do
 	if err := k.own(ctx, by, c.ID); err != nil {
 		return documents.Collection{}, err
 	}
-	if err := checkCollection(c); err != nil {
+	c, err := c.Checked()
+	if err != nil {
 		return documents.Collection{}, err
 	}
-	if c.Metadata == nil {
-		c.Metadata = map[string]string{}
-	}
-	err := k.write(ctx, func(t *sqlite.Tx) error {
+	err = k.write(ctx, func(t *sqlite.Tx) error {
 		err := t.One(ctx, "update collections set name = ?, everyone = ?, metadata = ?, expires_after = ?, chunk_max = ?, chunk_overlap = ?, active = ? where id = ?",
 			c.Name, c.Sharing.Everyone, toJSON(c.Metadata), c.ExpiresAfter.Milliseconds(), c.Chunking.Max, c.Chunking.Overlap, sqlite.Stamp(k.now()), c.ID)
 		if err != nil {
@@ -207,9 +172,6 @@ func (k *Keeper) Touch(ctx context.Context, id string) error {
 	})
 }
 
-// abandoned is the age at which an upload that never ended is removed.
-const abandoned = 24 * time.Hour
-
 // Expire deletes what is past its time.
 func (k *Keeper) Expire(ctx context.Context, now time.Time) (int, error) {
 	at := sqlite.Stamp(now)
@@ -236,7 +198,7 @@ func (k *Keeper) Expire(ctx context.Context, now time.Time) (int, error) {
 		n++
 	}
 	return n, k.write(ctx, func(t *sqlite.Tx) error {
-		_, err := t.Exec(ctx, "delete from files where owner = '' and created < ?", sqlite.Stamp(now.Add(-abandoned)))
+		_, err := t.Exec(ctx, "delete from files where owner = '' and created < ?", sqlite.Stamp(now.Add(-documents.Abandoned)))
 		return err
 	})
 }

@@ -1,23 +1,13 @@
 package local
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"io"
-	"time"
-	"unicode/utf8"
 
 	"onebit/store/documents"
 	"onebit/store/sqlite"
-)
-
-const (
-	partBytes = 1 << 20 // of one row of a file's content
-	maxName   = 512
 )
 
 const fileColumns = "id, owner, name, bytes, sha256, purpose, created, expires"
@@ -32,19 +22,10 @@ func scanFile(r sqlite.Row) (documents.File, error) {
 
 // AddFile stores content until r ends.
 func (k *Keeper) AddFile(ctx context.Context, by documents.Reader, f documents.File, r io.Reader) (documents.File, error) {
-	if f.Owner == "" {
-		f.Owner = by.Person
+	f, err := documents.NewFile(by, f, k.now())
+	if err != nil {
+		return documents.File{}, err
 	}
-	switch {
-	case f.Owner == "" || !by.All && f.Owner != by.Person:
-		return documents.File{}, documents.ErrNotFound
-	case f.Name == "" || len(f.Name) > maxName || !utf8.ValidString(f.Name):
-		return documents.File{}, fmt.Errorf("%w: a file's name has 1 to %d bytes of UTF-8", documents.ErrInvalid, maxName)
-	}
-	if !by.All || f.ID == "" {
-		f.ID, f.Created = newID("file-"), k.now().UTC().Truncate(time.Millisecond)
-	}
-	f.Bytes = 0
 	// The parts come in before the transaction that shows them, each in one of
 	// its own: an upload that takes minutes must not hold the writer.
 	if err := k.upload(ctx, &f, r); err != nil {
@@ -69,29 +50,15 @@ func (k *Keeper) upload(ctx context.Context, f *documents.File, r io.Reader) err
 	if err != nil {
 		return err
 	}
-	sum := sha256.New()
-	buf := make([]byte, partBytes)
-	for n := 0; ; n++ {
-		size, err := io.ReadFull(r, buf)
-		if size > 0 {
-			sum.Write(buf[:size])
-			f.Bytes += int64(size)
-			werr := k.write(ctx, func(t *sqlite.Tx) error {
-				_, err := t.Exec(ctx, "insert into parts (file, n, content) values (?, ?, ?)", f.ID, n, buf[:size])
-				return err
-			})
-			if werr != nil {
-				return werr
-			}
-		}
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			break
-		}
-		if err != nil {
-			return fmt.Errorf("reading the file: %w", err)
-		}
+	err = f.Receive(r, func(n int, part []byte) error {
+		return k.write(ctx, func(t *sqlite.Tx) error {
+			_, err := t.Exec(ctx, "insert into parts (file, n, content) values (?, ?, ?)", f.ID, n, part)
+			return err
+		})
+	})
+	if err != nil {
+		return err
 	}
-	f.SHA256 = hex.EncodeToString(sum.Sum(nil))
 	return k.write(ctx, func(t *sqlite.Tx) error {
 		return t.One(ctx, "update files set owner = ?, bytes = ?, sha256 = ? where id = ?", f.Owner, f.Bytes, f.SHA256, f.ID)
 	})
@@ -124,10 +91,10 @@ func (k *Keeper) files(ctx context.Context, where string, args ...any) ([]docume
 
 // Files lists files, the newest first.
 func (k *Keeper) Files(ctx context.Context, by documents.Reader, purpose string, p documents.Page) ([]documents.File, bool, error) {
-	after, before, order, limit := place(p)
+	after, before, order, limit := p.Bounds()
 	list, err := k.files(ctx, "owner <> '' and (? or owner = ?) and (? = '' or purpose = ?) and id > ? and id < ? order by id "+order+" limit ?",
-		by.All, by.Person, purpose, purpose, after, before, limit)
-	list, more := paged(list, limit)
+		by.All, by.Person, purpose, purpose, after, cmp.Or(before, documents.LastID), limit)
+	list, more := documents.Cut(list, limit)
 	return list, more, err
 }
 
@@ -138,23 +105,10 @@ func (k *Keeper) Content(ctx context.Context, by documents.Reader, id string, w 
 	if err != nil {
 		return err
 	}
-	sum := sha256.New()
-	both := io.MultiWriter(w, sum)
-	var left = f.Bytes
-	for n := 0; left > 0; n++ {
-		var part []byte
-		if err := k.db.Scan(ctx, "select content from parts where file = ? and n = ?", []any{id, n}, &part); err != nil {
-			return fmt.Errorf("part %d of the file: %w", n, meaning(err))
-		}
-		if _, err := io.Copy(both, bytes.NewReader(part)); err != nil {
-			return err
-		}
-		left -= int64(len(part))
-	}
-	if hex.EncodeToString(sum.Sum(nil)) != f.SHA256 {
-		return fmt.Errorf("file %s: its bytes are not those that were stored", id)
-	}
-	return nil
+	return f.Send(w, func(n int) (part []byte, err error) {
+		err = meaning(k.db.Scan(ctx, "select content from parts where file = ? and n = ?", []any{id, n}, &part))
+		return part, err
+	})
 }
 
 // DeleteFile removes a file with everything made of it.

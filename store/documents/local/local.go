@@ -20,7 +20,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"onebit/store"
 	"onebit/store/documents"
 	"onebit/store/sqlite"
 )
@@ -117,49 +116,12 @@ func (k *Keeper) write(ctx context.Context, f func(*sqlite.Tx) error) error {
 	return meaning(k.db.Write(ctx, f))
 }
 
-func newID(prefix string) string { return prefix + store.NewID() }
-
 func toJSON(v any) string {
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(err) // maps of texts, numbers and booleans, which were checked
 	}
 	return string(b)
-}
-
-// place turns a page into the conditions of a query: bounds on an id, an order
-// and a limit, one more than asked for to see whether there are more.
-func place(p documents.Page) (after, before, order string, limit int) {
-	limit = p.Limit
-	if limit <= 0 || limit > 100 {
-		limit = 100
-	}
-	after, before, order = "", "\x7f", "desc"
-	if p.Ascending {
-		order = "asc"
-		if p.After != "" {
-			after = p.After
-		}
-		if p.Before != "" {
-			before = p.Before
-		}
-		return after, before, order, limit + 1
-	}
-	if p.After != "" {
-		before = p.After
-	}
-	if p.Before != "" {
-		after = p.Before
-	}
-	return after, before, order, limit + 1
-}
-
-// paged cuts the one that was read too many.
-func paged[T any](all []T, limit int) ([]T, bool) {
-	if len(all) == limit {
-		return all[:limit-1], true
-	}
-	return all, false
 }
 
 // Checkpoint writes the log into the file, so that nothing of what was deleted

@@ -81,15 +81,7 @@ func (k *Keeper) Attachments(ctx context.Context, by documents.Reader, collectio
 	if _, err := k.Collection(ctx, by, collection); err != nil {
 		return nil, false, err
 	}
-	limit := p.Limit
-	if limit <= 0 || limit > 100 {
-		limit = 100
-	}
-	limit++
-	order, after, before := "desc", p.Before, p.After
-	if p.Ascending {
-		order, after, before = "asc", p.After, p.Before
-	}
+	after, before, order, limit := p.Bounds()
 	list, err := attachments(ctx, k.pool, `collection = $1 and ($2 = '' or status = $2) and ($3 = '' or batch = $3)
 		and ($4 = '' or n > (select n from attachments where collection = $1 and file = $4))
 		and ($5 = '' or n < (select n from attachments where collection = $1 and file = $5))
@@ -97,7 +89,7 @@ func (k *Keeper) Attachments(ctx context.Context, by documents.Reader, collectio
 	if err != nil {
 		return nil, false, err
 	}
-	list, more := paged(list, limit)
+	list, more := documents.Cut(list, limit)
 	out := make([]documents.Attachment, len(list))
 	for i, a := range list {
 		out[i] = a.Attachment

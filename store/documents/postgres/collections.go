@@ -1,11 +1,11 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -31,45 +31,24 @@ func scanCollection(r pgx.CollectableRow) (documents.Collection, error) {
 	return c, err
 }
 
-func checkCollection(c documents.Collection) error {
-	switch {
-	case len(c.Name) > maxName || !utf8.ValidString(c.Name) || strings.ContainsRune(c.Name, 0):
-		return fmt.Errorf("%w: a collection's name has at most %d bytes of UTF-8", documents.ErrInvalid, maxName)
-	case len(c.Metadata) > 16:
-		return fmt.Errorf("%w: at most 16 metadata are allowed", documents.ErrInvalid)
-	case len(c.Sharing.People) > 1000:
-		return fmt.Errorf("%w: a collection is shared with at most 1000 people one by one", documents.ErrInvalid)
-	case c.ExpiresAfter < 0 || c.Chunking.Max < 0 || c.Chunking.Overlap < 0:
-		return fmt.Errorf("%w: a negative number", documents.ErrInvalid)
-	}
-	for key, v := range c.Metadata {
-		if key == "" || len(key) > 64 || len(v) > 4*512 {
-			return fmt.Errorf("%w: metadata have names of 1 to 64 and texts of at most 512 characters", documents.ErrInvalid)
-		}
+// storable refuses what PostgreSQL cannot keep.
+func storable(c documents.Collection) error {
+	if strings.ContainsRune(c.Name, 0) {
+		return fmt.Errorf("%w: a collection's name has a zero byte", documents.ErrInvalid)
 	}
 	return nil
 }
 
 // AddCollection makes an empty collection.
 func (k *Keeper) AddCollection(ctx context.Context, by documents.Reader, c documents.Collection) (documents.Collection, error) {
-	if c.Owner == "" {
-		c.Owner = by.Person
+	c, err := documents.NewCollection(by, c, k.now())
+	if err == nil {
+		err = storable(c)
 	}
-	if c.Owner == "" || !by.All && c.Owner != by.Person {
-		return documents.Collection{}, documents.ErrNotFound
-	}
-	if err := checkCollection(c); err != nil {
+	if err != nil {
 		return documents.Collection{}, err
 	}
-	if !by.All || c.ID == "" {
-		c.ID, c.Created = newID("vs_"), k.now().UTC().Truncate(time.Millisecond)
-		c.Active = c.Created
-	}
-	c.Model, c.Dims, c.Next, c.Generation = "", 0, "", 0
-	if c.Metadata == nil {
-		c.Metadata = map[string]string{}
-	}
-	err := k.write(ctx, func(t pgx.Tx) error {
+	err = k.write(ctx, func(t pgx.Tx) error {
 		_, err := t.Exec(ctx, "insert into collections (id, owner, name, everyone, metadata, created, active, expires_after, chunk_max, chunk_overlap) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
 			c.ID, c.Owner, c.Name, c.Sharing.Everyone, c.Metadata, stamp(c.Created), stamp(c.Active), c.ExpiresAfter.Milliseconds(), c.Chunking.Max, c.Chunking.Overlap)
 		if err != nil {
@@ -111,9 +90,9 @@ func (k *Keeper) Collection(ctx context.Context, by documents.Reader, id string)
 
 // Collections lists those that exist for a reader.
 func (k *Keeper) Collections(ctx context.Context, by documents.Reader, p documents.Page) ([]documents.Collection, bool, error) {
-	after, before, order, limit := place(p)
-	list, err := k.collections(ctx, seen(1, 2)+" and id > $3 and id < $4 order by id "+order+" limit $5", by.All, by.Person, after, before, limit)
-	list, more := paged(list, limit)
+	after, before, order, limit := p.Bounds()
+	list, err := k.collections(ctx, seen(1, 2)+" and id > $3 and id < $4 order by id "+order+" limit $5", by.All, by.Person, after, cmp.Or(before, documents.LastID), limit)
+	list, more := documents.Cut(list, limit)
 	return list, more, err
 }
 
@@ -128,13 +107,14 @@ func (k *Keeper) UpdateCollection(ctx context.Context, by documents.Reader, c do
 	if err := k.own(ctx, by, c.ID); err != nil {
 		return documents.Collection{}, err
 	}
-	if err := checkCollection(c); err != nil {
+	c, err := c.Checked()
+	if err == nil {
+		err = storable(c)
+	}
+	if err != nil {
 		return documents.Collection{}, err
 	}
-	if c.Metadata == nil {
-		c.Metadata = map[string]string{}
-	}
-	err := k.write(ctx, func(t pgx.Tx) error {
+	err = k.write(ctx, func(t pgx.Tx) error {
 		err := one(ctx, t, "update collections set name = $1, everyone = $2, metadata = $3, expires_after = $4, chunk_max = $5, chunk_overlap = $6, active = $7 where id = $8",
 			c.Name, c.Sharing.Everyone, c.Metadata, c.ExpiresAfter.Milliseconds(), c.Chunking.Max, c.Chunking.Overlap, stamp(k.now()), c.ID)
 		if err != nil {
@@ -177,9 +157,6 @@ func (k *Keeper) Touch(ctx context.Context, id string) error {
 	return meaning(err)
 }
 
-// abandoned is the age at which an upload that never ended is removed.
-const abandoned = 24 * time.Hour
-
 // Expire deletes what is past its time.
 func (k *Keeper) Expire(ctx context.Context, now time.Time) (int, error) {
 	n := 0
@@ -199,7 +176,7 @@ func (k *Keeper) Expire(ctx context.Context, now time.Time) (int, error) {
 			return err
 		}
 		n = int(a.RowsAffected() + b.RowsAffected())
-		_, err = t.Exec(ctx, "delete from files where owner = '' and created < $1", stamp(now.Add(-abandoned)))
+		_, err = t.Exec(ctx, "delete from files where owner = '' and created < $1", stamp(now.Add(-documents.Abandoned)))
 		return err
 	})
 	return n, err

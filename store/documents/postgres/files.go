@@ -1,25 +1,16 @@
 package postgres
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
 	"onebit/store/documents"
-)
-
-const (
-	partBytes = 1 << 20
-	maxName   = 512
 )
 
 const fileColumns = "id, owner, name, bytes, sha256, purpose, created, expires"
@@ -34,19 +25,13 @@ func scanFile(r pgx.CollectableRow) (documents.File, error) {
 
 // AddFile stores content until r ends.
 func (k *Keeper) AddFile(ctx context.Context, by documents.Reader, f documents.File, r io.Reader) (documents.File, error) {
-	if f.Owner == "" {
-		f.Owner = by.Person
+	f, err := documents.NewFile(by, f, k.now())
+	if err == nil && strings.ContainsRune(f.Name, 0) { // which PostgreSQL cannot keep
+		err = fmt.Errorf("%w: a file's name has a zero byte", documents.ErrInvalid)
 	}
-	switch {
-	case f.Owner == "" || !by.All && f.Owner != by.Person:
-		return documents.File{}, documents.ErrNotFound
-	case f.Name == "" || len(f.Name) > maxName || !utf8.ValidString(f.Name) || strings.ContainsRune(f.Name, 0):
-		return documents.File{}, fmt.Errorf("%w: a file's name has 1 to %d bytes of UTF-8", documents.ErrInvalid, maxName)
+	if err != nil {
+		return documents.File{}, err
 	}
-	if !by.All || f.ID == "" {
-		f.ID, f.Created = newID("file-"), k.now().UTC().Truncate(time.Millisecond)
-	}
-	f.Bytes = 0
 	if err := k.upload(ctx, &f, r); err != nil {
 		if errors.Is(err, documents.ErrConflict) { // the id is taken: what is there stays
 			return documents.File{}, err
@@ -63,25 +48,13 @@ func (k *Keeper) upload(ctx context.Context, f *documents.File, r io.Reader) err
 	if err != nil {
 		return meaning(err)
 	}
-	sum := sha256.New()
-	buf := make([]byte, partBytes)
-	for n := 0; ; n++ {
-		size, err := io.ReadFull(r, buf)
-		if size > 0 {
-			sum.Write(buf[:size])
-			f.Bytes += int64(size)
-			if _, err := k.pool.Exec(ctx, "insert into parts (file, n, content) values ($1, $2, $3)", f.ID, n, buf[:size]); err != nil {
-				return meaning(err)
-			}
-		}
-		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			break
-		}
-		if err != nil {
-			return fmt.Errorf("reading the file: %w", err)
-		}
+	err = f.Receive(r, func(n int, part []byte) error {
+		_, err := k.pool.Exec(ctx, "insert into parts (file, n, content) values ($1, $2, $3)", f.ID, n, part)
+		return meaning(err)
+	})
+	if err != nil {
+		return err
 	}
-	f.SHA256 = hex.EncodeToString(sum.Sum(nil))
 	_, err = k.pool.Exec(ctx, "update files set owner = $1, bytes = $2, sha256 = $3 where id = $4", f.Owner, f.Bytes, f.SHA256, f.ID)
 	return meaning(err)
 }
@@ -109,10 +82,10 @@ func (k *Keeper) File(ctx context.Context, by documents.Reader, id string) (docu
 
 // Files lists files, the newest first.
 func (k *Keeper) Files(ctx context.Context, by documents.Reader, purpose string, p documents.Page) ([]documents.File, bool, error) {
-	after, before, order, limit := place(p)
+	after, before, order, limit := p.Bounds()
 	list, err := k.files(ctx, "owner <> '' and ($1 or owner = $2) and ($3 = '' or purpose = $3) and id > $4 and id < $5 order by id "+order+" limit $6",
-		by.All, by.Person, purpose, after, before, limit)
-	list, more := paged(list, limit)
+		by.All, by.Person, purpose, after, cmp.Or(before, documents.LastID), limit)
+	list, more := documents.Cut(list, limit)
 	return list, more, err
 }
 
@@ -122,23 +95,10 @@ func (k *Keeper) Content(ctx context.Context, by documents.Reader, id string, w 
 	if err != nil {
 		return err
 	}
-	sum := sha256.New()
-	both := io.MultiWriter(w, sum)
-	left := f.Bytes
-	for n := 0; left > 0; n++ {
-		var part []byte
-		if err := k.pool.QueryRow(ctx, "select content from parts where file = $1 and n = $2", id, n).Scan(&part); err != nil {
-			return fmt.Errorf("part %d of the file: %w", n, meaning(err))
-		}
-		if _, err := io.Copy(both, bytes.NewReader(part)); err != nil {
-			return err
-		}
-		left -= int64(len(part))
-	}
-	if hex.EncodeToString(sum.Sum(nil)) != f.SHA256 {
-		return fmt.Errorf("file %s: its bytes are not those that were stored", id)
-	}
-	return nil
+	return f.Send(w, func(n int) (part []byte, err error) {
+		err = meaning(k.pool.QueryRow(ctx, "select content from parts where file = $1 and n = $2", id, n).Scan(&part))
+		return part, err
+	})
 }
 
 // DeleteFile removes a file with everything made of it.

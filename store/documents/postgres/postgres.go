@@ -20,7 +20,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"onebit/store"
 	"onebit/store/documents"
 )
 
@@ -182,30 +181,4 @@ func toJSON(v any) string {
 		panic(err) // maps of texts, numbers and booleans, which were checked
 	}
 	return string(b)
-}
-
-func newID(prefix string) string { return prefix + store.NewID() }
-
-// place turns a page into bounds on an id, an order and a limit, one more than
-// asked for to see whether there are more.
-func place(p documents.Page) (after, before, order string, limit int) {
-	limit = p.Limit
-	if limit <= 0 || limit > 100 {
-		limit = 100
-	}
-	after, before, order = p.After, p.Before, "asc"
-	if !p.Ascending {
-		after, before, order = p.Before, p.After, "desc"
-	}
-	if before == "" {
-		before = "\x7f"
-	}
-	return after, before, order, limit + 1
-}
-
-func paged[T any](all []T, limit int) ([]T, bool) {
-	if len(all) == limit {
-		return all[:limit-1], true
-	}
-	return all, false
 }

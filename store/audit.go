@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"onebit/store/sqlite"
 )
 
 // AuditEntry is one line of the audit log. Each carries the hash of all lines up to it.
@@ -33,7 +35,7 @@ const (
 func (e AuditEntry) chained(before [32]byte) [32]byte {
 	b := append([]byte(nil), before[:]...)
 	b = binary.BigEndian.AppendUint64(b, uint64(e.ID))
-	b = binary.BigEndian.AppendUint64(b, uint64(stamp(e.Time)))
+	b = binary.BigEndian.AppendUint64(b, uint64(sqlite.Stamp(e.Time)))
 	for _, f := range []string{e.Person, e.Key, e.Action, e.Target, e.Detail} {
 		b = binary.BigEndian.AppendUint32(b, uint32(len(f)))
 		b = append(b, f...)
@@ -60,7 +62,7 @@ func (t *txn) audit(ctx context.Context, a Actor, action, target, detail string)
 	}
 	e := AuditEntry{ID: id + 1, Time: t.now, Person: a.Person, Key: a.Key, Action: action, Target: target, Detail: detail}
 	hash := e.chained(before)
-	_, err = t.exec(ctx, insertAudit, e.ID, stamp(e.Time), e.Person, e.Key, e.Action, e.Target, e.Detail, hash[:])
+	_, err = t.exec(ctx, insertAudit, e.ID, sqlite.Stamp(e.Time), e.Person, e.Key, e.Action, e.Target, e.Detail, hash[:])
 	return err
 }
 
@@ -73,11 +75,11 @@ func (s *Store) Audit(ctx context.Context, a Actor, action, target, detail strin
 	return nil
 }
 
-func scanAudit(r scanner) (e AuditEntry, err error) {
+func scanAudit(r sqlite.Row) (e AuditEntry, err error) {
 	var at int64
 	var hash []byte
 	err = r.Scan(&e.ID, &at, &e.Person, &e.Key, &e.Action, &e.Target, &e.Detail, &hash)
-	e.Time = moment(at)
+	e.Time = sqlite.Moment(at)
 	copy(e.Hash[:], hash)
 	return e, err
 }
@@ -96,7 +98,7 @@ func (s *Store) AuditLog(ctx context.Context, a Actor, after int64, limit int) (
 
 func entries(ctx context.Context, q querier, after int64, limit int) ([]AuditEntry, error) {
 	rows, err := q.query(ctx, readAudit, after, limit)
-	return collect(rows, err, scanAudit)
+	return sqlite.Collect(rows, err, scanAudit)
 }
 
 // VerifyAudit follows the chain from the first entry and returns how many there are. A changed, missing or inserted entry

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"onebit/store/sqlite"
 )
 
 const (
@@ -70,7 +72,7 @@ func (t *txn) putBlob(ctx context.Context, owner, hash string, f *os.File) error
 	if err != nil {
 		return err
 	}
-	n, err := t.exec(ctx, insertBlob, owner, hash, st.Size(), stamp(t.now))
+	n, err := t.exec(ctx, insertBlob, owner, hash, st.Size(), sqlite.Stamp(t.now))
 	if err != nil || n == 0 {
 		return err
 	}
@@ -166,7 +168,7 @@ func (s *Store) Scrub(ctx context.Context) (ScrubReport, error) {
 
 func (s *Store) scrub(ctx context.Context, r *ScrubReport) error {
 	rows, err := s.r.query(ctx, "pragma integrity_check(20)")
-	said, err := collect(rows, err, func(r scanner) (line string, err error) { return line, r.Scan(&line) })
+	said, err := sqlite.Collect(rows, err, func(r sqlite.Row) (line string, err error) { return line, r.Scan(&line) })
 	if err = meaning(err); err != nil && !errors.Is(err, ErrCorrupt) {
 		return err
 	}

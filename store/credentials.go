@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"onebit/store/sqlite"
 )
 
 // Passkey is one WebAuthn credential. The store does not look into Credential.
@@ -17,11 +19,11 @@ type Passkey struct {
 	Used       time.Time
 }
 
-func scanPasskey(r scanner) (k Passkey, err error) {
+func scanPasskey(r sqlite.Row) (k Passkey, err error) {
 	var credential string
 	var created, used int64
 	err = r.Scan(&k.ID, &k.Person, &k.Name, &credential, &created, &used)
-	k.Credential, k.Created, k.Used = json.RawMessage(credential), moment(created), moment(used)
+	k.Credential, k.Created, k.Used = json.RawMessage(credential), sqlite.Moment(created), sqlite.Moment(used)
 	return k, err
 }
 
@@ -67,7 +69,7 @@ func (s *Store) Password(ctx context.Context, name string) (phc string, p Person
 	if err != nil {
 		return "", Person{}, fmt.Errorf("reading a password: %w", s.meaning(err))
 	}
-	p.Created, p.Expires = moment(created), moment(expires)
+	p.Created, p.Expires = sqlite.Moment(created), sqlite.Moment(expires)
 	return phc, p, nil
 }
 
@@ -104,7 +106,7 @@ func (t *txn) addPasskey(ctx context.Context, k Passkey) error {
 	if k.ID == "" || !json.Valid(k.Credential) {
 		return fmt.Errorf("%w: a passkey needs an id and a credential in JSON", ErrInvalid)
 	}
-	_, err := t.exec(ctx, insertPasskey, k.ID, k.Person, k.Name, string(k.Credential), stamp(t.now))
+	_, err := t.exec(ctx, insertPasskey, k.ID, k.Person, k.Name, string(k.Credential), sqlite.Stamp(t.now))
 	return err
 }
 
@@ -114,7 +116,7 @@ func (s *Store) Passkeys(ctx context.Context, a Actor, person string) ([]Passkey
 		return nil, err
 	}
 	rows, err := s.r.query(ctx, passkeysOf, person)
-	all, err := collect(rows, err, scanPasskey)
+	all, err := sqlite.Collect(rows, err, scanPasskey)
 	if err != nil {
 		return nil, fmt.Errorf("reading passkeys: %w", s.meaning(err))
 	}
@@ -127,7 +129,7 @@ func (s *Store) UpdatePasskey(ctx context.Context, a Actor, k Passkey) error {
 		return fmt.Errorf("changing a passkey: %w: the credential is not JSON", ErrInvalid)
 	}
 	err := s.write(ctx, func(t *txn) error {
-		return t.touchOne(ctx, updatePasskey, k.Name, string(k.Credential), stamp(k.Used), k.ID, a.Admin, a.who())
+		return t.touchOne(ctx, updatePasskey, k.Name, string(k.Credential), sqlite.Stamp(k.Used), k.ID, a.Admin, a.who())
 	})
 	if err != nil {
 		return fmt.Errorf("changing a passkey: %w", err)

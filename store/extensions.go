@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"onebit/store/sqlite"
 )
 
 // Extension is one uploaded module. The bytes lie in a file that is named after their hash; this is what is known of them.
@@ -66,11 +68,11 @@ const (
 // Extensions returns all modules, oldest first, to everybody.
 func (s *Store) Extensions(ctx context.Context) ([]Extension, error) {
 	rows, err := s.r.query(ctx, allExtensions)
-	all, err := collect(rows, err, func(r scanner) (e Extension, err error) {
+	all, err := sqlite.Collect(rows, err, func(r sqlite.Row) (e Extension, err error) {
 		var detail string
 		var added int64
 		err = r.Scan(&e.SHA256, &e.Name, &e.Version, &e.Kind, &e.Size, &detail, &e.By, &added)
-		e.Detail, e.Added = json.RawMessage(detail), moment(added)
+		e.Detail, e.Added = json.RawMessage(detail), sqlite.Moment(added)
 		return e, err
 	})
 	if err != nil {
@@ -85,7 +87,7 @@ func (s *Store) PutExtension(ctx context.Context, a Actor, e Extension, ev Exten
 		if e.Name == "" || !json.Valid(e.Detail) {
 			return fmt.Errorf("%w: an extension needs a name, and its detail is JSON", ErrInvalid)
 		}
-		_, err := t.exec(ctx, putExtension, e.SHA256, e.Name, e.Version, e.Kind, e.Size, string(e.Detail), a.Person, stamp(t.now))
+		_, err := t.exec(ctx, putExtension, e.SHA256, e.Name, e.Version, e.Kind, e.Size, string(e.Detail), a.Person, sqlite.Stamp(t.now))
 		return err
 	})
 }
@@ -107,7 +109,7 @@ func (s *Store) DeleteExtension(ctx context.Context, a Actor, e Extension, value
 func (s *Store) ExtensionBindings(ctx context.Context) (map[string]json.RawMessage, error) {
 	type row struct{ name, value string }
 	rows, err := s.r.query(ctx, allBindings)
-	all, err := collect(rows, err, func(r scanner) (b row, err error) { return b, r.Scan(&b.name, &b.value) })
+	all, err := sqlite.Collect(rows, err, func(r sqlite.Row) (b row, err error) { return b, r.Scan(&b.name, &b.value) })
 	if err != nil {
 		return nil, fmt.Errorf("reading the bindings of extensions: %w", s.meaning(err))
 	}
@@ -127,7 +129,7 @@ func (s *Store) PutExtensionBinding(ctx context.Context, a Actor, name string, v
 		if name == "" || !json.Valid(value) {
 			return fmt.Errorf("%w: a binding needs a name, and its value is JSON", ErrInvalid)
 		}
-		_, err := t.exec(ctx, putBinding, name, string(value), stamp(t.now))
+		_, err := t.exec(ctx, putBinding, name, string(value), sqlite.Stamp(t.now))
 		return err
 	})
 }
@@ -146,7 +148,7 @@ func (s *Store) extend(ctx context.Context, a Actor, ev ExtensionEvent, f func(t
 		if err := f(t); err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, insertExtensionEvent, stamp(t.now), a.Person, a.Key, ev.Action, ev.Module, ev.Binding, ev.Detail); err != nil {
+		if _, err := t.exec(ctx, insertExtensionEvent, sqlite.Stamp(t.now), a.Person, a.Key, ev.Action, ev.Module, ev.Binding, ev.Detail); err != nil {
 			return err
 		}
 		target := ev.Module
@@ -167,10 +169,10 @@ func (s *Store) ExtensionLog(ctx context.Context, a Actor, after int64, limit in
 		return nil, ErrForbidden
 	}
 	rows, err := s.r.query(ctx, readExtensionLog, after, limit)
-	all, err := collect(rows, err, func(r scanner) (e ExtensionEvent, err error) {
+	all, err := sqlite.Collect(rows, err, func(r sqlite.Row) (e ExtensionEvent, err error) {
 		var at int64
 		err = r.Scan(&e.ID, &at, &e.Person, &e.Key, &e.Action, &e.Module, &e.Binding, &e.Detail)
-		e.Time = moment(at)
+		e.Time = sqlite.Moment(at)
 		return e, err
 	})
 	if err != nil {
@@ -182,12 +184,12 @@ func (s *Store) ExtensionLog(ctx context.Context, a Actor, after int64, limit in
 // ExtensionValues returns what modules of a name keep for a tenant, without what has expired. It is for the box alone: a
 // tenant's values are shown to nobody.
 func (s *Store) ExtensionValues(ctx context.Context, module, tenant string) ([]ExtensionValue, error) {
-	rows, err := s.r.query(ctx, readValues, module, tenant, stamp(s.now()))
-	all, err := collect(rows, err, func(r scanner) (ExtensionValue, error) {
+	rows, err := s.r.query(ctx, readValues, module, tenant, sqlite.Stamp(s.now()))
+	all, err := sqlite.Collect(rows, err, func(r sqlite.Row) (ExtensionValue, error) {
 		v := ExtensionValue{Module: module, Tenant: tenant}
 		var expires int64
 		err := r.Scan(&v.Name, &v.Value, &expires)
-		v.Expires = moment(expires)
+		v.Expires = sqlite.Moment(expires)
 		return v, err
 	})
 	if err != nil {
@@ -204,7 +206,7 @@ func (s *Store) PutExtensionValues(ctx context.Context, values []ExtensionValue)
 			if v.Value == nil {
 				_, err = t.exec(ctx, deleteValue, v.Module, v.Tenant, v.Name)
 			} else {
-				_, err = t.exec(ctx, putValue, v.Module, v.Tenant, v.Name, v.Value, stamp(v.Expires))
+				_, err = t.exec(ctx, putValue, v.Module, v.Tenant, v.Name, v.Value, sqlite.Stamp(v.Expires))
 			}
 			if err != nil {
 				return err

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"onebit/store/sqlite"
 )
 
 // Invite lets one newcomer in; the code is stored as its SHA-256 only.
@@ -41,10 +43,10 @@ const (
 	deleteInvite = "delete from invites where id = ?"
 )
 
-func scanInvite(r scanner) (i Invite, err error) {
+func scanInvite(r sqlite.Row) (i Invite, err error) {
 	var created, expires, until int64
 	err = r.Scan(&i.ID, &i.Role, &i.Name, &i.By, &created, &expires, &until)
-	i.Created, i.Expires, i.Until = moment(created), moment(expires), moment(until)
+	i.Created, i.Expires, i.Until = sqlite.Moment(created), sqlite.Moment(expires), sqlite.Moment(until)
 	return i, err
 }
 
@@ -54,8 +56,8 @@ func (s *Store) CreateInvite(ctx context.Context, a Actor, hash [32]byte, i Invi
 		return Invite{}, ErrForbidden
 	}
 	err := s.write(ctx, func(t *txn) error {
-		i.ID, i.By, i.Created = newID(t.now), a.Person, moment(stamp(t.now))
-		_, err := t.exec(ctx, insertInvite, i.ID, hash[:], string(i.Role), i.Name, i.By, stamp(i.Created), stamp(i.Expires), stamp(i.Until))
+		i.ID, i.By, i.Created = newID(t.now), a.Person, sqlite.Moment(sqlite.Stamp(t.now))
+		_, err := t.exec(ctx, insertInvite, i.ID, hash[:], string(i.Role), i.Name, i.By, sqlite.Stamp(i.Created), sqlite.Stamp(i.Expires), sqlite.Stamp(i.Until))
 		if err != nil {
 			return err
 		}
@@ -72,8 +74,8 @@ func (s *Store) Invites(ctx context.Context, a Actor) ([]Invite, error) {
 	if !a.Admin {
 		return nil, ErrForbidden
 	}
-	rows, err := s.r.query(ctx, allInvites, stamp(s.now()))
-	all, err := collect(rows, err, scanInvite)
+	rows, err := s.r.query(ctx, allInvites, sqlite.Stamp(s.now()))
+	all, err := sqlite.Collect(rows, err, scanInvite)
 	if err != nil {
 		return nil, fmt.Errorf("reading invites: %w", s.meaning(err))
 	}
@@ -82,7 +84,7 @@ func (s *Store) Invites(ctx context.Context, a Actor) ([]Invite, error) {
 
 // InviteByHash returns an open invite without using it.
 func (s *Store) InviteByHash(ctx context.Context, hash [32]byte) (Invite, error) {
-	i, err := scanInvite(s.r.row(ctx, inviteByHash, hash[:], stamp(s.now())))
+	i, err := scanInvite(s.r.row(ctx, inviteByHash, hash[:], sqlite.Stamp(s.now())))
 	if err != nil {
 		return Invite{}, fmt.Errorf("reading an invite: %w", s.meaning(err))
 	}
@@ -94,7 +96,7 @@ func (s *Store) InviteByHash(ctx context.Context, hash [32]byte) (Invite, error)
 func (s *Store) TakeInvite(ctx context.Context, hash [32]byte, n Newcomer) (Person, error) {
 	var p Person
 	err := s.write(ctx, func(t *txn) error {
-		i, err := scanInvite(t.row(ctx, inviteByHash, hash[:], stamp(t.now)))
+		i, err := scanInvite(t.row(ctx, inviteByHash, hash[:], sqlite.Stamp(t.now)))
 		if err != nil {
 			return err
 		}
@@ -166,7 +168,7 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) (Person, error) {
 		if p, err = t.admit(ctx, r.Admin, Person{Role: RoleAdmin}); err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, "insert into claim(one, time, person) values(1, ?, ?)", stamp(t.now), p.ID); err != nil {
+		if _, err := t.exec(ctx, "insert into claim(one, time, person) values(1, ?, ?)", sqlite.Stamp(t.now), p.ID); err != nil {
 			return err
 		}
 		for _, name := range slices.Sorted(maps.Keys(r.Settings)) {

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"onebit/store/sqlite"
 )
 
 // Privacy says what the request log keeps.
@@ -60,7 +62,7 @@ const (
 )
 
 // scanKey reads a key and what follows it in the row.
-func scanKey(r scanner, more ...any) (k Key, err error) {
+func scanKey(r sqlite.Row, more ...any) (k Key, err error) {
 	var models, endpoints, collections string
 	var created, expires, revoked, used int64
 	err = r.Scan(append([]any{&k.ID, &k.Owner, &k.Name, &k.Prefix, &models, &endpoints, &collections, &k.Admin,
@@ -68,7 +70,7 @@ func scanKey(r scanner, more ...any) (k Key, err error) {
 	if err != nil {
 		return k, err
 	}
-	k.Created, k.Expires, k.Revoked, k.LastUsed = moment(created), moment(expires), moment(revoked), moment(used)
+	k.Created, k.Expires, k.Revoked, k.LastUsed = sqlite.Moment(created), sqlite.Moment(expires), sqlite.Moment(revoked), sqlite.Moment(used)
 	if k.Models, err = words(models); err != nil {
 		return k, err
 	}
@@ -114,10 +116,10 @@ func (s *Store) CreateKey(ctx context.Context, a Actor, k Key, hash [32]byte) (K
 		if k.Admin && !a.Admin {
 			return ErrForbidden
 		}
-		k.ID, k.Created, k.Revoked, k.LastUsed = newID(t.now), moment(stamp(t.now)), time.Time{}, time.Time{}
+		k.ID, k.Created, k.Revoked, k.LastUsed = newID(t.now), sqlite.Moment(sqlite.Stamp(t.now)), time.Time{}, time.Time{}
 		_, err := t.exec(ctx, insertKey, k.ID, hash[:], k.Owner, k.Name, k.Prefix, listed(k.Models), listed(k.Endpoints),
 			listed(k.Collections), k.Admin, k.RequestsPerMinute, k.TokensPerDay, k.Concurrency, string(k.Privacy),
-			stamp(k.Created), stamp(k.Expires), k.Bind)
+			sqlite.Stamp(k.Created), sqlite.Stamp(k.Expires), k.Bind)
 		if err != nil {
 			return err
 		}
@@ -137,14 +139,14 @@ func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (Key, Person, erro
 	if err != nil {
 		return Key{}, Person{}, fmt.Errorf("reading a key: %w", s.meaning(err))
 	}
-	p.Created, p.Expires = moment(created), moment(expires)
+	p.Created, p.Expires = sqlite.Moment(created), sqlite.Moment(expires)
 	return k, p, nil
 }
 
 // Keys returns the actor's keys, or everybody's to an admin, oldest first.
 func (s *Store) Keys(ctx context.Context, a Actor) ([]Key, error) {
 	rows, err := s.r.query(ctx, allKeys, a.Admin, a.who())
-	all, err := collect(rows, err, func(r scanner) (Key, error) { return scanKey(r) })
+	all, err := sqlite.Collect(rows, err, func(r sqlite.Row) (Key, error) { return scanKey(r) })
 	if err != nil {
 		return nil, fmt.Errorf("reading keys: %w", s.meaning(err))
 	}
@@ -171,7 +173,7 @@ func (s *Store) UpdateKey(ctx context.Context, a Actor, k Key) error {
 			return ErrForbidden
 		}
 		if _, err := t.exec(ctx, updateKey, k.ID, k.Name, listed(k.Models), listed(k.Endpoints), listed(k.Collections),
-			k.Admin, k.RequestsPerMinute, k.TokensPerDay, k.Concurrency, string(k.Privacy), stamp(k.Expires), k.Bind); err != nil {
+			k.Admin, k.RequestsPerMinute, k.TokensPerDay, k.Concurrency, string(k.Privacy), sqlite.Stamp(k.Expires), k.Bind); err != nil {
 			return err
 		}
 		t.access = true
@@ -187,7 +189,7 @@ func (s *Store) UpdateKey(ctx context.Context, a Actor, k Key) error {
 func (s *Store) RevokeKey(ctx context.Context, a Actor, id string) error {
 	return s.change(ctx, a, "key.revoke", id, func(t *txn) error {
 		t.access = true
-		return t.touchOne(ctx, revokeKey, id, stamp(t.now), a.Admin, a.who())
+		return t.touchOne(ctx, revokeKey, id, sqlite.Stamp(t.now), a.Admin, a.who())
 	})
 }
 

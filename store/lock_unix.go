@@ -36,6 +36,3 @@ func tighten(dir string, log *slog.Logger) {
 	}
 	log.Warn("the state directory was open to others of this machine; it is closed now", "dir", dir, "before", info.Mode().Perm().String())
 }
-
-// full tells an error of a disk or quota without room.
-func full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }

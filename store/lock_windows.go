@@ -19,8 +19,3 @@ func take(f *os.File) error {
 
 // tighten does nothing: what others may do here is inherited from the folder above, which is the user's own.
 func tighten(string, *slog.Logger) {}
-
-// full tells an error of a disk without room.
-func full(err error) bool {
-	return errors.Is(err, windows.ERROR_DISK_FULL) || errors.Is(err, windows.ERROR_HANDLE_DISK_FULL)
-}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"onebit/store/sqlite"
 )
 
 // Login is one session of the web pages; the cookie's secret is stored as its SHA-256 only.
@@ -26,18 +28,18 @@ const (
 	deleteLoginsOf = "delete from logins where person = ?"
 )
 
-func scanLogin(r scanner) (l Login, err error) {
+func scanLogin(r sqlite.Row) (l Login, err error) {
 	var created, expires int64
 	err = r.Scan(&l.ID, &l.Person, &created, &expires, &l.Agent, &l.Address)
-	l.Created, l.Expires = moment(created), moment(expires)
+	l.Created, l.Expires = sqlite.Moment(created), sqlite.Moment(expires)
 	return l, err
 }
 
 // CreateLogin records that a person has logged in, and returns the login with its fresh id.
 func (s *Store) CreateLogin(ctx context.Context, hash [32]byte, l Login) (Login, error) {
 	err := s.write(ctx, func(t *txn) error {
-		l.ID, l.Created = newID(t.now), moment(stamp(t.now))
-		_, err := t.exec(ctx, insertLogin, l.ID, hash[:], l.Person, stamp(l.Created), stamp(l.Expires), l.Agent, l.Address)
+		l.ID, l.Created = newID(t.now), sqlite.Moment(sqlite.Stamp(t.now))
+		_, err := t.exec(ctx, insertLogin, l.ID, hash[:], l.Person, sqlite.Stamp(l.Created), sqlite.Stamp(l.Expires), l.Agent, l.Address)
 		if err != nil {
 			return err
 		}
@@ -54,13 +56,13 @@ func (s *Store) LoginByHash(ctx context.Context, hash [32]byte) (Login, Person, 
 	var l Login
 	var p Person
 	var created, expires, born, ends int64
-	err := s.r.row(ctx, loginByHash, hash[:], stamp(s.now())).Scan(&l.ID, &l.Person, &created, &expires, &l.Agent, &l.Address,
+	err := s.r.row(ctx, loginByHash, hash[:], sqlite.Stamp(s.now())).Scan(&l.ID, &l.Person, &created, &expires, &l.Agent, &l.Address,
 		&p.ID, &p.Name, &p.Role, &born, &ends, &p.Disabled)
 	if err != nil {
 		return Login{}, Person{}, fmt.Errorf("reading a login: %w", s.meaning(err))
 	}
-	l.Created, l.Expires = moment(created), moment(expires)
-	p.Created, p.Expires = moment(born), moment(ends)
+	l.Created, l.Expires = sqlite.Moment(created), sqlite.Moment(expires)
+	p.Created, p.Expires = sqlite.Moment(born), sqlite.Moment(ends)
 	return l, p, nil
 }
 
@@ -70,7 +72,7 @@ func (s *Store) Logins(ctx context.Context, a Actor, person string) ([]Login, er
 		return nil, err
 	}
 	rows, err := s.r.query(ctx, loginsOf, person)
-	all, err := collect(rows, err, scanLogin)
+	all, err := sqlite.Collect(rows, err, scanLogin)
 	if err != nil {
 		return nil, fmt.Errorf("reading logins: %w", s.meaning(err))
 	}

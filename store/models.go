@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"onebit/store/sqlite"
 )
 
 // ModelRecord is one model that the box knows.
@@ -33,14 +35,14 @@ const (
 			context = excluded.context, options = excluded.options`
 )
 
-func scanModel(r scanner) (m ModelRecord, err error) {
+func scanModel(r sqlite.Row) (m ModelRecord, err error) {
 	var options string
 	var added int64
 	err = r.Scan(&m.ID, &m.Path, &m.Digest, &m.Size, &m.Source, &m.Role, &m.Pinned, &m.Preload, &m.TTLSeconds, &m.ContextSize, &options, &added)
 	if options != "" {
 		m.Options = json.RawMessage(options)
 	}
-	m.Added = moment(added)
+	m.Added = sqlite.Moment(added)
 	return m, err
 }
 
@@ -54,7 +56,7 @@ func (s *Store) PutModel(ctx context.Context, a Actor, m ModelRecord) error {
 			return fmt.Errorf("%w: a model needs a name, and its options are JSON", ErrInvalid)
 		}
 		_, err := t.exec(ctx, putModel, m.ID, m.Path, m.Digest, m.Size, m.Source, m.Role, m.Pinned, m.Preload, m.TTLSeconds,
-			m.ContextSize, string(m.Options), stamp(t.now))
+			m.ContextSize, string(m.Options), sqlite.Stamp(t.now))
 		return err
 	})
 }
@@ -79,7 +81,7 @@ func (s *Store) Models(ctx context.Context) ([]ModelRecord, error) {
 
 func modelsOf(ctx context.Context, q querier) ([]ModelRecord, error) {
 	rows, err := q.query(ctx, allModels)
-	return collect(rows, err, scanModel)
+	return sqlite.Collect(rows, err, scanModel)
 }
 
 // DeleteModel forgets a model; its file stays. Admins only.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"onebit/store/sqlite"
 )
 
 // Role is what a person is to the box.
@@ -32,10 +34,10 @@ func (p Person) Active(now time.Time) bool {
 	return !p.Disabled && (p.Expires.IsZero() || now.Before(p.Expires))
 }
 
-func scanPerson(r scanner) (p Person, err error) {
+func scanPerson(r sqlite.Row) (p Person, err error) {
 	var created, expires int64
 	err = r.Scan(&p.ID, &p.Name, &p.Role, &created, &expires, &p.Disabled)
-	p.Created, p.Expires = moment(created), moment(expires)
+	p.Created, p.Expires = sqlite.Moment(created), sqlite.Moment(expires)
 	return p, err
 }
 
@@ -65,8 +67,8 @@ func (s *Store) CreatePerson(ctx context.Context, a Actor, p Person) (Person, er
 }
 
 func (t *txn) addPerson(ctx context.Context, p Person) (Person, error) {
-	p.ID, p.Created = newID(t.now), moment(stamp(t.now))
-	_, err := t.exec(ctx, insertPerson, p.ID, p.Name, fold(p.Name), string(p.Role), stamp(p.Created), stamp(p.Expires), p.Disabled)
+	p.ID, p.Created = newID(t.now), sqlite.Moment(sqlite.Stamp(t.now))
+	_, err := t.exec(ctx, insertPerson, p.ID, p.Name, fold(p.Name), string(p.Role), sqlite.Stamp(p.Created), sqlite.Stamp(p.Expires), p.Disabled)
 	if errors.Is(meaning(err), ErrConflict) {
 		err = fmt.Errorf("%w: somebody has this name already", ErrConflict)
 	}
@@ -94,7 +96,7 @@ func (s *Store) PersonByName(ctx context.Context, a Actor, name string) (Person,
 // People returns everybody, by name; to a non-admin only themself.
 func (s *Store) People(ctx context.Context, a Actor) ([]Person, error) {
 	rows, err := s.r.query(ctx, allPeople, a.Admin, a.who())
-	all, err := collect(rows, err, scanPerson)
+	all, err := sqlite.Collect(rows, err, scanPerson)
 	if err != nil {
 		return nil, fmt.Errorf("reading the people: %w", s.meaning(err))
 	}
@@ -112,14 +114,14 @@ func (s *Store) UpdatePerson(ctx context.Context, a Actor, p Person) error {
 		if !a.Admin && (old.Role != p.Role || !old.Expires.Equal(p.Expires) || old.Disabled != p.Disabled) {
 			return ErrForbidden
 		}
-		if _, err := t.exec(ctx, updatePerson, p.ID, p.Name, fold(p.Name), string(p.Role), stamp(p.Expires), p.Disabled); err != nil {
+		if _, err := t.exec(ctx, updatePerson, p.ID, p.Name, fold(p.Name), string(p.Role), sqlite.Stamp(p.Expires), p.Disabled); err != nil {
 			return err
 		}
 		if err := t.keepAnAdmin(ctx, old); err != nil {
 			return err
 		}
 		t.access = true
-		detail := fmt.Sprintf("%s %s, disabled %t, expires %d", p.Role, p.Name, p.Disabled, stamp(p.Expires))
+		detail := fmt.Sprintf("%s %s, disabled %t, expires %d", p.Role, p.Name, p.Disabled, sqlite.Stamp(p.Expires))
 		return t.audit(ctx, a, "person.update", p.ID, detail)
 	})
 	if err != nil {

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"onebit/store/sqlite"
 )
 
 const (
@@ -276,14 +278,14 @@ func (t *txn) commitBatch(ctx context.Context, b *batch) error {
 		}
 	}
 	for _, r := range b.requests {
-		if _, err := t.exec(ctx, insertRequest, r.ID, stamp(r.Time), r.Key, r.Person, r.Endpoint, r.Model, r.Backend, r.Route,
-			r.Status, r.Milliseconds, r.TTFT, r.Prompt, r.Cached, r.Completion, r.Error, string(r.Privacy), stamp(r.Expires),
+		if _, err := t.exec(ctx, insertRequest, r.ID, sqlite.Stamp(r.Time), r.Key, r.Person, r.Endpoint, r.Model, r.Backend, r.Route,
+			r.Status, r.Milliseconds, r.TTFT, r.Prompt, r.Cached, r.Completion, r.Error, string(r.Privacy), sqlite.Stamp(r.Expires),
 			r.PromptText, r.AnswerText); err != nil {
 			return err
 		}
 	}
 	for id, at := range b.touched {
-		if _, err := t.exec(ctx, "update keys set used = ?2 where id = ?1 and used < ?2", id, stamp(at)); err != nil {
+		if _, err := t.exec(ctx, "update keys set used = ?2 where id = ?1 and used < ?2", id, sqlite.Stamp(at)); err != nil {
 			return err
 		}
 	}

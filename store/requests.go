@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"onebit/store/sqlite"
 )
 
 // how long rows of the request log stay
@@ -54,17 +56,17 @@ const (
 	deleteRequests = "delete from requests" + requestWhere
 )
 
-func scanRequest(r scanner, more ...any) (q RequestRow, err error) {
+func scanRequest(r sqlite.Row, more ...any) (q RequestRow, err error) {
 	var at, expires int64
 	err = r.Scan(append([]any{&q.ID, &at, &q.Key, &q.Person, &q.Endpoint, &q.Model, &q.Backend, &q.Route, &q.Status, &q.Milliseconds,
 		&q.TTFT, &q.Prompt, &q.Cached, &q.Completion, &q.Error, &q.Privacy, &expires}, more...)...)
-	q.Time, q.Expires = moment(at), moment(expires)
+	q.Time, q.Expires = sqlite.Moment(at), sqlite.Moment(expires)
 	return q, err
 }
 
 // args are what requestWhere needs.
 func (f RequestFilter) args(a Actor) []any {
-	return []any{a.Admin, a.who(), f.Key, f.Person, f.Model, stamp(f.Since), stamp(f.Until), f.Failed, f.Before}
+	return []any{a.Admin, a.who(), f.Key, f.Person, f.Model, sqlite.Stamp(f.Since), sqlite.Stamp(f.Until), f.Failed, f.Before}
 }
 
 // Requests returns rows without their texts, newest first. A full page may have more behind it: ask again with Before.
@@ -73,7 +75,7 @@ func (s *Store) Requests(ctx context.Context, a Actor, f RequestFilter) ([]Reque
 		f.Limit = 100
 	}
 	rows, err := s.r.query(ctx, requestList, append(f.args(a), min(f.Limit, 1000))...)
-	all, err := collect(rows, err, func(r scanner) (RequestRow, error) { return scanRequest(r) })
+	all, err := sqlite.Collect(rows, err, func(r sqlite.Row) (RequestRow, error) { return scanRequest(r) })
 	if err != nil {
 		return nil, fmt.Errorf("reading the request log: %w", s.meaning(err))
 	}

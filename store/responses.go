@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"onebit/store/sqlite"
 )
 
 // responseDays is how long a response stays.
@@ -27,7 +29,7 @@ func (s *Store) PutResponse(ctx context.Context, a Actor, id string, body []byte
 		return fmt.Errorf("keeping a response: %w: it is larger than %d bytes", ErrInvalid, MaxResponse)
 	}
 	err := s.write(ctx, func(t *txn) error {
-		_, err := t.exec(ctx, insertResponse, id, a.Person, a.Key, body, stamp(t.now), stamp(t.now.Add(responseDays*24*time.Hour)))
+		_, err := t.exec(ctx, insertResponse, id, a.Person, a.Key, body, sqlite.Stamp(t.now), sqlite.Stamp(t.now.Add(responseDays*24*time.Hour)))
 		return err
 	})
 	if err != nil {
@@ -38,7 +40,7 @@ func (s *Store) PutResponse(ctx context.Context, a Actor, id string, body []byte
 
 // Response returns what PutResponse was given.
 func (s *Store) Response(ctx context.Context, a Actor, id string) (body []byte, err error) {
-	if err := s.r.row(ctx, responseByID, id, a.Person, a.Key, stamp(s.now())).Scan(&body); err != nil {
+	if err := s.r.row(ctx, responseByID, id, a.Person, a.Key, sqlite.Stamp(s.now())).Scan(&body); err != nil {
 		return nil, fmt.Errorf("reading a response: %w", s.meaning(err))
 	}
 	return body, nil

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"onebit/store/sqlite"
 )
 
 const (
@@ -128,7 +130,7 @@ func (s *Store) weeklyScrub(ctx context.Context) error {
 
 // expire deletes what has expired, in small transactions.
 func (s *Store) expire(ctx context.Context) error {
-	now := stamp(s.now())
+	now := sqlite.Stamp(s.now())
 	for {
 		var n int64
 		err := s.write(ctx, func(t *txn) (err error) {

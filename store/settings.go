@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"onebit/store/sqlite"
 )
 
 // Setting returns a setting's JSON value.
@@ -53,6 +55,6 @@ func (t *txn) set(ctx context.Context, name string, value json.RawMessage) error
 		return err
 	}
 	_, err := t.exec(ctx, `insert into settings(name, value, changed) values(?, ?, ?)
-		on conflict do update set value = excluded.value, changed = excluded.changed`, name, string(value), stamp(t.now))
+		on conflict do update set value = excluded.value, changed = excluded.changed`, name, string(value), sqlite.Stamp(t.now))
 	return err
 }

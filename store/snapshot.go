@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"onebit/store/sqlite"
 )
 
 // Snapshots are plain copies of the database inside the state directory: one a day, and one before each migration.
@@ -128,7 +130,7 @@ func copyDatabase(ctx context.Context, from, to string) error {
 
 // onFile opens a database with nothing of the store around it.
 func onFile(ctx context.Context, path string, f func(db *reader) error) error {
-	db, err := sql.Open("sqlite", dsn(path, plainOptions))
+	db, err := sql.Open("sqlite", sqlite.DSN(path, plainOptions))
 	if err != nil {
 		return err
 	}

@@ -5,28 +5,16 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"sync"
 	"time"
 
-	"modernc.org/sqlite"
-	codes "modernc.org/sqlite/lib"
+	"onebit/store/sqlite"
 )
 
 const readers = 4
-
-// dsn names a database file with its options, which are already in query form.
-func dsn(path, options string) string {
-	path = filepath.ToSlash(path)
-	if runtime.GOOS == "windows" {
-		path = "/" + path
-	}
-	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + options
-}
 
 const (
 	// deleted rows are overwritten: an expired prompt must not live on in a free page
@@ -49,7 +37,7 @@ type reader struct {
 }
 
 func openReader(path string) (*reader, error) {
-	db, err := sql.Open("sqlite", dsn(path, readerOptions))
+	db, err := sql.Open("sqlite", sqlite.DSN(path, readerOptions))
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +89,7 @@ type writer struct {
 }
 
 func openWriter(ctx context.Context, path string) (*writer, error) {
-	db, err := sql.Open("sqlite", dsn(path, writerOptions))
+	db, err := sql.Open("sqlite", sqlite.DSN(path, writerOptions))
 	if err != nil {
 		return nil, err
 	}
@@ -249,36 +237,20 @@ func meaning(err error) error {
 	if errors.Is(err, sql.ErrNoRows) {
 		return ErrNotFound
 	}
-	if e, ok := errors.AsType[*sqlite.Error](err); ok {
-		if kind := kindOf(e.Code()); kind != nil {
-			return fmt.Errorf("%w (%w)", kind, err)
-		}
-	}
-	if full(err) {
-		return fmt.Errorf("%w (%w)", ErrFull, err)
+	if kind := sqlite.Kind(err); kind != nil {
+		return fmt.Errorf("%w (%w)", named(kind), err)
 	}
 	return err
 }
 
-func kindOf(code int) error {
-	switch code {
-	case codes.SQLITE_CONSTRAINT_UNIQUE, codes.SQLITE_CONSTRAINT_PRIMARYKEY:
-		return ErrConflict
-	case codes.SQLITE_CONSTRAINT_FOREIGNKEY:
-		return ErrNotFound
-	case codes.SQLITE_CONSTRAINT_CHECK, codes.SQLITE_CONSTRAINT_NOTNULL, codes.SQLITE_CONSTRAINT_DATATYPE, codes.SQLITE_TOOBIG:
-		return ErrInvalid
-	case codes.SQLITE_IOERR_SHMSIZE:
-		// the index of the write-ahead log could not grow
-		return ErrFull
+// named gives a kind of package sqlite this package's own name.
+func named(kind error) error {
+	for _, pair := range [...][2]error{{sqlite.ErrConflict, ErrConflict}, {sqlite.ErrNotFound, ErrNotFound}, {sqlite.ErrInvalid, ErrInvalid}, {sqlite.ErrFull, ErrFull}} {
+		if errors.Is(kind, pair[0]) {
+			return pair[1]
+		}
 	}
-	switch code & 0xff {
-	case codes.SQLITE_FULL:
-		return ErrFull
-	case codes.SQLITE_CORRUPT, codes.SQLITE_NOTADB:
-		return ErrCorrupt
-	}
-	return nil
+	return ErrCorrupt
 }
 
 // check asks SQLite whether the structure of a database holds. All it finds wrong is ErrCorrupt.
@@ -291,41 +263,6 @@ func check(ctx context.Context, q querier) error {
 		return fmt.Errorf("%w: %s", ErrCorrupt, said)
 	}
 	return nil
-}
-
-// scanner is a row, or rows at one of theirs.
-type scanner interface{ Scan(dest ...any) error }
-
-// collect reads all rows.
-func collect[T any](rows *sql.Rows, err error, scan func(scanner) (T, error)) ([]T, error) {
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var all []T
-	for rows.Next() {
-		v, err := scan(rows)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, v)
-	}
-	return all, rows.Err()
-}
-
-// stamp and moment turn times into milliseconds and back; 0 is the zero time.
-func stamp(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixMilli()
-}
-
-func moment(ms int64) time.Time {
-	if ms == 0 {
-		return time.Time{}
-	}
-	return time.UnixMilli(ms).UTC()
 }
 
 // syncDir makes renames in a folder last.

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"strings"
 	"time"
+
+	"onebit/store/sqlite"
 )
 
 // PrivateCAPrefix begins the names of the local authority's private keys. A backup leaves them out unless it is asked for them.
@@ -46,7 +48,7 @@ func (t *TLS) Store(ctx context.Context, key string, value []byte) error {
 	}
 	err := t.s.write(ctx, func(x *txn) error {
 		_, err := x.exec(ctx, `insert into tls_values(name, value, time) values(?, ?, ?)
-			on conflict do update set value = excluded.value, time = excluded.time`, key, value, stamp(x.now))
+			on conflict do update set value = excluded.value, time = excluded.time`, key, value, sqlite.Stamp(x.now))
 		return err
 	})
 	if err != nil {
@@ -101,7 +103,7 @@ func (t *TLS) List(ctx context.Context, prefix string, recursive bool) ([]string
 		from, to = "", "\U0010ffff"
 	}
 	rows, err := t.s.r.query(ctx, "select name from tls_values where name >= ? and name < ? order by name", from, to)
-	names, err := collect(rows, err, func(r scanner) (name string, err error) { return name, r.Scan(&name) })
+	names, err := sqlite.Collect(rows, err, func(r sqlite.Row) (name string, err error) { return name, r.Scan(&name) })
 	if err != nil {
 		return nil, t.absent(prefix, err)
 	}
@@ -131,7 +133,7 @@ func (t *TLS) Stat(ctx context.Context, key string) (KeyInfo, error) {
 	var size, at int64
 	err := t.s.r.row(ctx, "select length(value), time from tls_values where name = ?", key).Scan(&size, &at)
 	if err == nil {
-		return KeyInfo{Key: key, Modified: moment(at), Size: size, IsTerminal: true}, nil
+		return KeyInfo{Key: key, Modified: sqlite.Moment(at), Size: size, IsTerminal: true}, nil
 	}
 	if errors.Is(t.s.meaning(err), ErrNotFound) && t.Exists(ctx, key) {
 		return KeyInfo{Key: key}, nil
@@ -144,7 +146,7 @@ func (t *TLS) TryLock(ctx context.Context, name string) (taken bool, err error) 
 	err = t.s.write(ctx, func(x *txn) error {
 		n, err := x.exec(ctx, `insert into tls_locks(name, owner, until) values(?1, ?2, ?3)
 			on conflict do update set owner = excluded.owner, until = excluded.until where until < ?4`,
-			name, systemPerson, stamp(x.now.Add(lockLease)), stamp(x.now))
+			name, systemPerson, sqlite.Stamp(x.now.Add(lockLease)), sqlite.Stamp(x.now))
 		taken = n == 1
 		return err
 	})
@@ -187,7 +189,7 @@ func (t *TLS) Unlock(ctx context.Context, name string) error {
 // RenewLockLease lets a lock that is held last for a while from now on.
 func (t *TLS) RenewLockLease(ctx context.Context, name string, lease time.Duration) error {
 	err := t.s.write(ctx, func(x *txn) error {
-		return x.touchOne(ctx, "update tls_locks set until = ?2 where name = ?1", name, stamp(x.now.Add(lease)))
+		return x.touchOne(ctx, "update tls_locks set until = ?2 where name = ?1", name, sqlite.Stamp(x.now.Add(lease)))
 	})
 	if err != nil {
 		return fmt.Errorf("renewing the lock of %q: %w", name, err)

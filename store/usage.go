@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"onebit/store/sqlite"
 )
 
 // UsageRow is what was used: of one request when added, of many when read.
@@ -36,7 +38,7 @@ const (
 func (s *Store) UsageTotals(ctx context.Context, a Actor, f UsageFilter) ([]UsageRow, error) {
 	rows, err := s.r.query(ctx, usageTotals, f.ByDay, f.ByKey, f.ByPerson, f.ByModel, f.ByEndpoint, a.Admin, a.who(),
 		f.Key, f.Person, f.Model, f.From, f.To)
-	all, err := collect(rows, err, func(r scanner) (u UsageRow, err error) {
+	all, err := sqlite.Collect(rows, err, func(r sqlite.Row) (u UsageRow, err error) {
 		err = r.Scan(&u.Day, &u.Key, &u.Person, &u.Model, &u.Endpoint, &u.Requests, &u.Errors, &u.Prompt, &u.Cached, &u.Completion)
 		return u, err
 	})

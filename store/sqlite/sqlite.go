@@ -19,7 +19,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"modernc.org/sqlite"
@@ -101,8 +100,8 @@ func (d *DB) Close() error {
 	return errors.Join(d.r.db.Close(), d.w.close())
 }
 
-// dsn names a database file with its options, which are already in query form.
-func dsn(path, options string) string {
+// DSN names a database file with its options, which are already in query form.
+func DSN(path, options string) string {
 	path = filepath.ToSlash(path)
 	if runtime.GOOS == "windows" {
 		path = "/" + path
@@ -117,7 +116,7 @@ type reader struct {
 }
 
 func openReader(path string, cache int) (*reader, error) {
-	db, err := sql.Open("sqlite", dsn(path, fmt.Sprintf("%s&_pragma=cache_size(-%d)", readerOptions, cache)))
+	db, err := sql.Open("sqlite", DSN(path, fmt.Sprintf("%s&_pragma=cache_size(-%d)", readerOptions, cache)))
 	if err != nil {
 		return nil, err
 	}
@@ -184,7 +183,7 @@ func openWriter(ctx context.Context, path string) (*writer, error) {
 	if err := f.Close(); err != nil {
 		return nil, err
 	}
-	db, err := sql.Open("sqlite", dsn(path, writerOptions))
+	db, err := sql.Open("sqlite", DSN(path, writerOptions))
 	if err != nil {
 		return nil, err
 	}
@@ -332,21 +331,27 @@ func (d *DB) meaning(err error) error {
 
 // meaning turns SQLite's codes into the errors that callers branch on.
 func meaning(err error) error {
-	if err == nil {
-		return nil
-	}
 	if errors.Is(err, sql.ErrNoRows) {
 		return ErrNotFound
 	}
-	if e, ok := errors.AsType[*sqlite.Error](err); ok {
-		if kind := kindOf(e.Code()); kind != nil {
-			return fmt.Errorf("%w (%w)", kind, err)
-		}
-	}
-	if errors.Is(err, syscall.ENOSPC) {
-		return fmt.Errorf("%w (%w)", ErrFull, err)
+	if kind := Kind(err); kind != nil {
+		return fmt.Errorf("%w (%w)", kind, err)
 	}
 	return err
+}
+
+// Kind returns the one of this package's errors that an error of SQLite, or of a
+// disk without room, is; nil for others.
+func Kind(err error) error {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		if kind := kindOf(e.Code()); kind != nil {
+			return kind
+		}
+	}
+	if full(err) {
+		return ErrFull
+	}
+	return nil
 }
 
 func kindOf(code int) error {

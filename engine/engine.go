@@ -52,6 +52,10 @@ type Request struct {
 	IncludeUsage bool   // a streamed answer ends with a chunk that carries the usage
 	Class        Class  // empty until somebody classified the conversation
 
+	// Scope is whose prompts may be reused for this one: an opaque word for a key, or for a person without one. Empty: nobody
+	// else uses the backend.
+	Scope string
+
 	// Raw is the body as received: one JSON object, keys in the client's order. A backend that speaks the same dialect
 	// sends these bytes. Nobody changes them.
 	Raw []byte
@@ -77,6 +81,7 @@ type Usage struct {
 	Cached     int // tokens of the prompt that were reused and not computed
 	Completion int // tokens generated
 	Reasoning  int // of those, tokens of hidden reasoning
+	Written    int // tokens of the prompt whose state was newly kept because the client asked for it
 }
 
 // Class is the kind of work that a conversation is, as a classifier sees it.

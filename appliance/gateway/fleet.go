@@ -86,6 +86,20 @@ type Door interface {
 
 	// Sees reports whether whoever the context is of may know of a model.
 	Sees(ctx context.Context, model string) bool
+
+	// Scope names whose prompts may be reused for those of whoever the context is of: see engine.Request.
+	Scope(ctx context.Context) string
+}
+
+// scopeHeader tells a backend the scope of a request that is relayed to it. It does not leave this process.
+const scopeHeader = "X-1bit-Scope"
+
+// scope names whose prompts may be reused for a request's; empty without a door.
+func (g *Gateway) scope(ctx context.Context) string {
+	if g.cfg.Door == nil {
+		return ""
+	}
+	return g.cfg.Door.Scope(ctx)
 }
 
 // NoModelError is a Fleet's word that there is no model of a name; an empty name says that there is none of the role.

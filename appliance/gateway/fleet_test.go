@@ -99,6 +99,8 @@ func (d *door) Begin(ctx context.Context, u gateway.Use) (gateway.Grant, error) 
 
 func (d *door) Sees(_ context.Context, model string) bool { return model != "broken" }
 
+func (d *door) Scope(context.Context) string { return "its key" }
+
 // spy notes what a backend is sent.
 type spy struct {
 	*backend.Remote
@@ -343,6 +345,8 @@ type scoped struct {
 }
 
 func (d *scoped) Sees(_ context.Context, model string) bool { return model == d.may }
+
+func (d *scoped) Scope(context.Context) string { return "its key" }
 
 // two is a fleet of two chat models.
 type two struct{ fleet }

@@ -204,7 +204,9 @@ func (g *Gateway) attempt(ctx context.Context, l *lease, req *engine.Request, em
 		}
 		emitted := false
 		l.asked = true
-		usage, err := l.server.Backend.Generate(ctx, l.server.outgoing(req), func(c engine.Chunk) error {
+		out := l.server.outgoing(req)
+		out.Scope = g.scope(ctx)
+		usage, err := l.server.Backend.Generate(ctx, out, func(c engine.Chunk) error {
 			emitted = true
 			return emit(c)
 		})

@@ -29,6 +29,7 @@ The built-in engine alone: one model with llama-server's API. What the model is 
   -np, --parallel N          slots: requests that run at the same time (the engine chooses)
   -t, --threads N            workers while tokens are generated (what suits the machine)
   -tb, --threads-batch N     workers while a prompt is read (what suits the machine)
+      --slot-save-path DIR   a folder for the state of slots: POST /slots/N?action=save and restore (none)
       --pooling TYPE         of an embedding model: mean, cls, last, rank or none (what its file says)
       --embedding, --reranking
                              taken, and of no effect: the model's file says it
@@ -107,7 +108,7 @@ func engineListener(ctx context.Context, cfg runner.Config, end int) (net.Listen
 // engineConfig reads the command line. end is the descriptor of a conduit, 0 for none.
 func engineConfig(args []string) (c runner.Config, end int, err error) {
 	c = runner.Config{Host: "127.0.0.1", Port: 8080}
-	texts := map[string]*string{"-m": &c.Model, "--model": &c.Model, "--host": &c.Host, "-a": &c.Alias, "--alias": &c.Alias, "--pooling": &c.Pooling}
+	texts := map[string]*string{"-m": &c.Model, "--model": &c.Model, "--host": &c.Host, "-a": &c.Alias, "--alias": &c.Alias, "--pooling": &c.Pooling, "--slot-save-path": &c.SlotDir}
 	numbers := map[string]*int{
 		"--port": &c.Port, "--conduit": &end, "-c": &c.Context, "--ctx-size": &c.Context, "-np": &c.Parallel, "--parallel": &c.Parallel,
 		"-t": &c.Threads, "--threads": &c.Threads, "-tb": &c.BatchThreads, "--threads-batch": &c.BatchThreads,

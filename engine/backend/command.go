@@ -34,7 +34,7 @@ func (p *planner) spec(ctx context.Context, o Options, m Model, d engine.Device)
 
 // builtinSpec is our own program on the processor.
 func (p *planner) builtinSpec(o Options) ChildSpec {
-	c := CPU(CPUConfig{Executable: p.m.Executable, Model: o.Model, Alias: o.Name(), Context: o.Context, Parallel: o.Parallel})(0)
+	c := CPU(CPUConfig{Executable: p.m.Executable, Model: o.Model, Alias: o.Name(), Context: o.Context, Parallel: o.Parallel, SlotDir: slotDir(o)})(0)
 	at := slices.Index(c.Args, "--port") + 1
 	c.Args[at] = PortMark
 	slots := max(1, o.Parallel)
@@ -86,6 +86,14 @@ func (p *planner) otherSpec(ctx context.Context, o Options, m Model, d engine.De
 		}
 	}
 	return s, nil
+}
+
+// slotDir is where the child of a plan keeps the state of slots: what makes vectors or scores keeps none.
+func slotDir(o Options) string {
+	if o.role() != recipe.Chat {
+		return ""
+	}
+	return o.SlotDir
 }
 
 // optional appends arguments when they are wanted.
@@ -147,6 +155,7 @@ func (p *planner) llamaSpec(ctx context.Context, o Options, m Model, d engine.De
 	if err := p.slots(&s, o, m); err != nil {
 		return s, err
 	}
+	s.Args = append(s.Args, slotArgs(slotDir(o))...)
 	p.stamps(&s, m)
 	if err := p.drafting(&s, o); err != nil {
 		return s, err

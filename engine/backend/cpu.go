@@ -9,6 +9,7 @@ type CPUConfig struct {
 	Alias      string // the served name
 	Context    int    // tokens over all slots; 0 leaves it to the engine
 	Parallel   int    // slots; 0 leaves it to the engine
+	SlotDir    string // where the state of slots is kept; empty for nowhere
 }
 
 // CPU returns the command that serves a model with the built-in engine on a loopback port.
@@ -21,7 +22,16 @@ func CPU(cfg CPUConfig) func(port int) Command {
 		if cfg.Parallel > 0 {
 			args = append(args, "-np", strconv.Itoa(cfg.Parallel))
 		}
+		args = append(args, slotArgs(cfg.SlotDir)...)
 		// the child's warnings are wanted, its progress is told by us
 		return Command{Path: cfg.Executable, Args: args, Env: []string{"ONEBIT_LOG=warn"}}
 	}
+}
+
+// slotArgs lets a llama-server, or our own engine, keep the state of slots in a folder.
+func slotArgs(dir string) []string {
+	if dir == "" {
+		return nil
+	}
+	return []string{"--slot-save-path", dir}
 }

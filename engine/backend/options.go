@@ -54,6 +54,10 @@ type Options struct {
 	Recipes   string // a file in place of the built-in set
 	NoRecipes bool
 
+	// SlotDir is an absolute folder in which a chat child keeps the state of its slots, when it is asked to; empty for none.
+	// It must be there when the child starts. The devices cpu, vulkan, hrx and rocm have this.
+	SlotDir string
+
 	// Append is put behind the command line of every llama-server. serve leaves it empty.
 	Append []string
 }

@@ -293,3 +293,20 @@ func TestPlanIdle(t *testing.T) {
 		one("laya on a device", func(o *options) { o.Laya = true }),
 	})
 }
+
+// TestPlanSlotDir: where chats run, the state of slots is kept, and nowhere else.
+func TestPlanSlotDir(t *testing.T) {
+	keep := func(d engine.Device, o options) options {
+		o.Model, o.Device, o.SlotDir = plain, d, "/var/slots"
+		return o
+	}
+	runPlans(t, "slotdir", []planCase{
+		{name: "cpu", box: strix, options: keep(engine.CPU, options{Parallel: 2})},
+		{name: "cpu by llama-server", box: modest, options: keep(engine.CPU, options{LlamaServer: "llama-server"})},
+		{name: "vulkan", box: strix, options: keep(engine.Vulkan, options{Parallel: 2})},
+		{name: "hrx", box: strix, options: keep(engine.HRX, options{})},
+		{name: "rocm", box: strix, options: keep(engine.ROCm, options{})},
+		{name: "zinc has none", box: strix, options: keep(engine.Zinc, options{})},
+		{name: "embeddings have none", box: strix, options: keep(engine.Vulkan, options{Role: recipe.Embedding})},
+	})
+}

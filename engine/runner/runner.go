@@ -45,6 +45,9 @@ type Config struct {
 	// over many; 0 is what suits the machine, or for the second the first.
 	Threads, BatchThreads int
 
+	// SlotDir is a folder in which the state of slots is kept when a client asks for it; "" for nowhere.
+	SlotDir string
+
 	MaxBody  int64        // largest request body in bytes; 0 is 64 MiB
 	CacheDir string       // where tuning is remembered; "" is the user's cache directory
 	Log      *slog.Logger // nil discards

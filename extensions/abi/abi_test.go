@@ -132,7 +132,7 @@ func TestPayloads(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"v":1,"id":"","conversation":"","turn":0,"api":"","model":"","tenant":"","tokens":0,"bytes":0,"flags":{"stream":false,"tools":false,"images":false,"json":false},"head":""}`
+	want := `{"v":1,"id":"","conversation":"","turn":0,"api":"","model":"","tenant":"","key":"","hour":0,"tokens":0,"bytes":0,"flags":{"stream":false,"tools":false,"images":false,"json":false},"head":""}`
 	if string(b) != want {
 		t.Errorf("the least request is %s", b)
 	}

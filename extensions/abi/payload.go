@@ -12,6 +12,8 @@ type Request struct {
 	API          string             `json:"api"`          // "chat", "messages", "responses", …
 	Model        string             `json:"model"`        // as the client asked
 	Tenant       string             `json:"tenant"`       // the key's owner, as an opaque id
+	Key          string             `json:"key"`          // id of the API key; empty for none
+	Hour         int                `json:"hour"`         // of the box's day, 0 to 23
 	Tokens       int                `json:"tokens"`       // estimate for the whole prompt
 	Bytes        int                `json:"bytes"`        // of the last user message
 	Flags        Flags              `json:"flags"`
@@ -41,8 +43,10 @@ type Candidate struct {
 	Context int     `json:"ctx"` // tokens
 	Healthy bool    `json:"healthy"`
 	Queue   int     `json:"queue"`  // requests that wait
-	PromptS float64 `json:"pp_tps"` // prompt tokens a second
-	DecodeS float64 `json:"tg_tps"` // generated tokens a second
+	Load    float64 `json:"load"`   // share of its slots that are busy, 0 to 1
+	PromptS float64 `json:"pp_tps"` // prompt tokens a second, as measured; 0 while nobody knows
+	DecodeS float64 `json:"tg_tps"` // generated tokens a second, as measured; 0 while nobody knows
+	Cached  int     `json:"cached"` // tokens of this prompt that it would not have to compute again
 	Sticky  bool    `json:"sticky"` // it served this conversation before
 	Price   float64 `json:"price"`  // for a million tokens, in the operator's currency
 }

@@ -56,11 +56,11 @@ var probed = abi.Manifest{
 // asked is a request that has all fields.
 func asked() abi.Request {
 	return abi.Request{
-		V: 1, ID: "r\"1", Conversation: "c0", Turn: 3, API: "chat", Model: "auto", Tenant: "t\\1", Tokens: 1234, Bytes: 56,
+		V: 1, ID: "r\"1", Conversation: "c0", Turn: 3, API: "chat", Model: "auto", Tenant: "t\\1", Key: "k1", Hour: 13, Tokens: 1234, Bytes: 56,
 		Flags: abi.Flags{Stream: true, Images: true}, Headers: map[string]string{"x-team": "r\u00e9d"}, Head: "H\u00fc \U0001F600/x", Tail: "tail\ttab",
 		Class: "code", Confidence: 0.875, Scores: map[string]float64{"code": 0.875, "prose": 0.125},
 		Candidates: []abi.Candidate{
-			{ID: "a-1", Backend: "gpu", Device: "vulkan", Model: "m\u00fc", Context: 32768, Healthy: true, Queue: 2, PromptS: 900.5, DecodeS: 22.25, Sticky: true, Price: 1e-1},
+			{ID: "a-1", Backend: "gpu", Device: "vulkan", Model: "m\u00fc", Context: 32768, Healthy: true, Queue: 2, PromptS: 900.5, DecodeS: 22.25, Sticky: true, Price: 1e-1, Load: 0.75, Cached: 4096},
 			{ID: "b", Model: "n"},
 		},
 	}
@@ -119,8 +119,8 @@ func all(t *testing.T, g *tck.Guest) {
 	want := &abi.Decision{
 		V: 1, Action: abi.ActionRoute, Class: "code", Confidence: 0.875, Scores: map[string]float64{"code": 0.875, "prose": 0.125}, Candidates: []string{"a-1", "b"},
 		Headers: map[string]string{
-			"x-laya-fields": "r\"1|c0|3|chat|auto|t\\1|1234|56|1010|r\u00e9d||H\u00fc \U0001F600/x|tail\ttab",
-			"x-laya-first":  "a-1|gpu|vulkan|m\u00fc|32768|1|2|90050|2225|1|10",
+			"x-laya-fields": "r\"1|c0|3|chat|auto|t\\1|k1|13|1234|56|1010|r\u00e9d||H\u00fc \U0001F600/x|tail\ttab",
+			"x-laya-first":  "a-1|gpu|vulkan|m\u00fc|32768|1|2|90050|2225|1|10|75|4096",
 			"x-laya-box":    "1700000000123|3|3:25|e sy|0|v1|0|-2|0|-5|0|-1",
 		},
 		RAG: &abi.RAG{Collection: "docs", TopK: 3, Query: "q"}, Reason: "n\u00f6te \"x\"|3|1|225|sset", TTL: 60,

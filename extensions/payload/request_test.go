@@ -16,13 +16,13 @@ import (
 
 // usual is a request such as the gateway makes.
 func usual() *abi.Request {
-	r := &abi.Request{ID: "req-1", Conversation: strings.Repeat("c0", 16), Turn: 3, API: "chat", Model: "auto", Tenant: "t-1", Tokens: 300, Bytes: 1024,
+	r := &abi.Request{ID: "req-1", Conversation: strings.Repeat("c0", 16), Turn: 3, API: "chat", Model: "auto", Tenant: "t-1", Key: "k-1", Hour: 23, Tokens: 300, Bytes: 1024,
 		Flags: abi.Flags{Stream: true, JSON: true}, Headers: map[string]string{"x-team": "blue", "accept-language": "de"},
 		Head: strings.Repeat("Why does this \"loop\" not end?\n\tfor {}\r \u0001 <&> \u2028 ü 世 😀", 16), Tail: "end",
 		Class: "code", Confidence: 0.875, Scores: map[string]float64{"code": 0.875, "prose": 1e-30}}
 	for i := range 4 {
 		r.Candidates = append(r.Candidates, abi.Candidate{ID: fmt.Sprint("c", i), Backend: "llama", Device: "vulkan", Model: "m", Context: 8192, Healthy: i > 0, Queue: i,
-			PromptS: 1234.5, DecodeS: 45.25, Sticky: i == 1, Price: 0.1})
+			PromptS: 1234.5, DecodeS: 45.25, Load: 0.25 * float64(i), Cached: 512 * i, Sticky: i == 1, Price: 0.1})
 	}
 	return r
 }
@@ -47,7 +47,7 @@ func TestAppendRequestIsMarshal(t *testing.T) {
 		})
 	}
 	b, err := payload.AppendRequest(nil, &abi.Request{})
-	least := `{"v":1,"id":"","conversation":"","turn":0,"api":"","model":"","tenant":"","tokens":0,"bytes":0,"flags":{"stream":false,"tools":false,"images":false,"json":false},"head":""}`
+	least := `{"v":1,"id":"","conversation":"","turn":0,"api":"","model":"","tenant":"","key":"","hour":0,"tokens":0,"bytes":0,"flags":{"stream":false,"tools":false,"images":false,"json":false},"head":""}`
 	if err != nil || string(b) != least {
 		t.Errorf("the least request is %s, %v", b, err)
 	}

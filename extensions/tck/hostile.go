@@ -23,7 +23,7 @@ func ordinary() abi.Request {
 		Flags: abi.Flags{Stream: true}, Headers: map[string]string{"x-team": "red"}, Head: "What is the time in Oslo?",
 		Class: "short", Confidence: 0.9, Scores: map[string]float64{"short": 0.9, "prose": 0.1},
 		Candidates: []abi.Candidate{
-			{ID: "small", Backend: "cpu", Device: "cpu", Model: "small", Context: 4096, Healthy: true, PromptS: 400, DecodeS: 60, Sticky: true, Price: 0.1},
+			{ID: "small", Backend: "cpu", Device: "cpu", Model: "small", Context: 4096, Healthy: true, PromptS: 400, DecodeS: 60, Load: 0.5, Cached: 900, Sticky: true, Price: 0.1},
 			{ID: "large", Backend: "gpu", Device: "vulkan", Model: "large", Context: 32768, Healthy: true, Queue: 2, PromptS: 900.5, DecodeS: 22.25, Price: 2},
 		},
 	}

@@ -49,6 +49,10 @@ export class Candidate {
   healthy: bool = false;
   /** requests that wait */
   queue: i32 = 0;
+  /** share of its slots that are busy, 0 to 1 */
+  load: f64 = 0;
+  /** tokens of this prompt that it would not have to compute again */
+  cached: i32 = 0;
   /** prompt tokens a second */
   pp_tps: f64 = 0;
   /** generated tokens a second */
@@ -69,6 +73,10 @@ export class Request {
   /** as the client asked */
   model: Text = new Text();
   tenant: Text = new Text();
+  /** id of the API key */
+  key: Text = new Text();
+  /** of the box's day, 0 to 23 */
+  hour: i32 = 0;
   /** of the whole prompt, estimated */
   tokens: i32 = 0;
   /** of the last user message */
@@ -428,6 +436,8 @@ function readCandidate(r: Reader): Candidate {
     else if (k.is("queue")) c.queue = r.whole();
     else if (k.is("pp_tps")) c.pp_tps = r.number();
     else if (k.is("tg_tps")) c.tg_tps = r.number();
+    else if (k.is("load")) c.load = r.number();
+    else if (k.is("cached")) c.cached = r.whole();
     else if (k.is("sticky")) c.sticky = r.truth();
     else if (k.is("price")) c.price = r.number();
     else r.skip();
@@ -455,6 +465,8 @@ function readRequest(r: Reader, q: Request): void {
     else if (k.is("api")) q.api = r.text();
     else if (k.is("model")) q.model = r.text();
     else if (k.is("tenant")) q.tenant = r.text();
+    else if (k.is("key")) q.key = r.text();
+    else if (k.is("hour")) q.hour = r.whole();
     else if (k.is("tokens")) q.tokens = r.whole();
     else if (k.is("bytes")) q.bytes = r.whole();
     else if (k.is("flags")) readFlags(r, q);

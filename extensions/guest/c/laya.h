@@ -25,14 +25,17 @@ typedef struct { laya_str name; double value; } laya_score;
 typedef struct {
   laya_str id, backend, device, model;
   int32_t ctx, queue;               // tokens; requests that wait
+  int32_t cached;                   // tokens of this prompt that it would not have to compute again
   int healthy, sticky;
+  double load;                      // share of its slots that are busy, 0 to 1
   double pp_tps, tg_tps, price;     // tokens a second; for a million tokens
 } laya_candidate;
 
 enum { LAYA_CANDIDATES = 256, LAYA_PAIRS = 64, LAYA_BUFFER = 65537 };  // more than that are passed over
 
 typedef struct {
-  laya_str id, conversation, api, model, tenant, head, tail, cls;  // cls: what the classifier said
+  laya_str id, conversation, api, model, tenant, key, head, tail, cls;  // key: id of the API key; cls: what the classifier said
+  int32_t hour;                     // of the box's day, 0 to 23
   int32_t turn, tokens, bytes;      // tokens of the whole prompt, estimated; bytes of the last user message
   int stream, tools, images, json;
   double confidence;
@@ -320,6 +323,8 @@ static void laya_read_candidate(laya_reader *r, laya_candidate *c) {
     else if (laya_is(k, "queue")) c->queue = laya_whole(r);
     else if (laya_is(k, "pp_tps")) c->pp_tps = laya_float(r);
     else if (laya_is(k, "tg_tps")) c->tg_tps = laya_float(r);
+    else if (laya_is(k, "load")) c->load = laya_float(r);
+    else if (laya_is(k, "cached")) c->cached = laya_whole(r);
     else if (laya_is(k, "sticky")) c->sticky = laya_truth(r);
     else if (laya_is(k, "price")) c->price = laya_float(r);
     else laya_skip(r);
@@ -360,6 +365,8 @@ static void laya_read(laya_reader *r, laya_request *q) {
     else if (laya_is(k, "api")) q->api = laya_string(r);
     else if (laya_is(k, "model")) q->model = laya_string(r);
     else if (laya_is(k, "tenant")) q->tenant = laya_string(r);
+    else if (laya_is(k, "key")) q->key = laya_string(r);
+    else if (laya_is(k, "hour")) q->hour = laya_whole(r);
     else if (laya_is(k, "tokens")) q->tokens = laya_whole(r);
     else if (laya_is(k, "bytes")) q->bytes = laya_whole(r);
     else if (laya_is(k, "flags")) laya_read_flags(r, q);

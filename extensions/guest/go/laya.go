@@ -32,8 +32,9 @@ type Request struct {
 	ID, Conversation   string
 	Turn               int    // 1 for the first
 	API, Model         string // "chat", "messages", …; the model as the client asked
-	Tenant             string
-	Tokens, Bytes      int // of the whole prompt, estimated; of the last user message
+	Tenant, Key        string // whose it is; the id of the API key
+	Hour               int    // of the box's day, 0 to 23
+	Tokens, Bytes      int    // of the whole prompt, estimated; of the last user message
 	Stream, Tools      bool
 	Images, JSONAnswer bool
 	Headers            []Pair // those that the operator lists, names in lower case
@@ -53,7 +54,9 @@ type Request struct {
 type Candidate struct {
 	ID, Backend, Device, Model string
 	Context, Queue             int // tokens; requests that wait
+	Cached                     int // tokens of this prompt that it would not have to compute again
 	Healthy, Sticky            bool
+	Load                       float64 // share of its slots that are busy, 0 to 1
 	PromptS, DecodeS           float64 // tokens a second
 	Price                      float64 // for a million tokens
 }
@@ -507,6 +510,10 @@ func (q *Request) read(r *reader) {
 			q.Model = r.text()
 		case "tenant":
 			q.Tenant = r.text()
+		case "key":
+			q.Key = r.text()
+		case "hour":
+			q.Hour = r.whole()
 		case "tokens":
 			q.Tokens = r.whole()
 		case "bytes":
@@ -596,6 +603,10 @@ func (c *Candidate) read(r *reader) {
 			c.PromptS = r.number()
 		case "tg_tps":
 			c.DecodeS = r.number()
+		case "load":
+			c.Load = r.number()
+		case "cached":
+			c.Cached = r.whole()
 		case "sticky":
 			c.Sticky = r.truth()
 		case "price":

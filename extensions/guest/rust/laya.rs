@@ -30,6 +30,10 @@ pub struct Request {
     /// as the client asked
     pub model: Text,
     pub tenant: Text,
+    /// id of the API key
+    pub key: Text,
+    /// of the box's day, 0 to 23
+    pub hour: i64,
     /// of the whole prompt, estimated
     pub tokens: i64,
     /// of the last user message
@@ -63,6 +67,10 @@ pub struct Candidate {
     pub healthy: bool,
     /// requests that wait
     pub queue: i64,
+    /// share of its slots that are busy, 0 to 1
+    pub load: f64,
+    /// tokens of this prompt that it would not have to compute again
+    pub cached: i64,
     /// prompt tokens a second
     pub pp_tps: f64,
     /// generated tokens a second
@@ -464,6 +472,8 @@ impl Reader {
             "api" => q.api = r.text(),
             "model" => q.model = r.text(),
             "tenant" => q.tenant = r.text(),
+            "key" => q.key = r.text(),
+            "hour" => q.hour = r.whole(),
             "tokens" => q.tokens = r.whole(),
             "bytes" => q.bytes = r.whole(),
             "flags" => r.members(|r, key| match key {
@@ -504,6 +514,8 @@ impl Reader {
             "queue" => c.queue = r.whole(),
             "pp_tps" => c.pp_tps = r.number(),
             "tg_tps" => c.tg_tps = r.number(),
+            "load" => c.load = r.number(),
+            "cached" => c.cached = r.whole(),
             "sticky" => c.sticky = r.truth(),
             "price" => c.price = r.number(),
             _ => r.skip(),

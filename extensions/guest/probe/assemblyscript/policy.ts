@@ -28,14 +28,14 @@ function configure(config: Json): string {
 
 function fields(r: Request): string {
   const flags = flag(r.stream) + flag(r.tools) + flag(r.images) + flag(r.json);
-  return [r.id.toString(), r.conversation.toString(), r.turn.toString(), r.api.toString(), r.model.toString(), r.tenant.toString(),
+  return [r.id.toString(), r.conversation.toString(), r.turn.toString(), r.api.toString(), r.model.toString(), r.tenant.toString(), r.key.toString(), r.hour.toString(),
     r.tokens.toString(), r.bytes.toString(), flags, r.header("x-team").toString(), r.header("none").toString(), r.head.toString(), r.tail.toString()].join("|");
 }
 
 function first(r: Request): string {
   const c = r.candidates[0];
   return [c.id.toString(), c.backend.toString(), c.device.toString(), c.model.toString(), c.ctx.toString(), flag(c.healthy), c.queue.toString(),
-    whole(c.pp_tps * 100), whole(c.tg_tps * 100), flag(c.sticky), whole(c.price * 100)].join("|");
+    whole(c.pp_tps * 100), whole(c.tg_tps * 100), flag(c.sticky), whole(c.price * 100), whole(c.load * 100), c.cached.toString()].join("|");
 }
 
 function ask(r: Request): string {

@@ -30,7 +30,7 @@ static laya_str configure(laya_json config) {
 static laya_str fields(const laya_request *r) {
   laya_str s = { 0, 0 };
   laya_str flags = laya_concat(laya_concat(flag(r->stream), flag(r->tools)), laya_concat(flag(r->images), flag(r->json)));
-  laya_str all[] = { r->id, r->conversation, laya_digits(r->turn), r->api, r->model, r->tenant, laya_digits(r->tokens), laya_digits(r->bytes),
+  laya_str all[] = { r->id, r->conversation, laya_digits(r->turn), r->api, r->model, r->tenant, r->key, laya_digits(r->hour), laya_digits(r->tokens), laya_digits(r->bytes),
                      flags, laya_header(r, LAYA_STR("x-team")), laya_header(r, LAYA_STR("none")), r->head, r->tail };
   for (uint32_t i = 0; i < sizeof all / sizeof *all; i++) add(&s, all[i]);
   return s;
@@ -40,7 +40,7 @@ static laya_str first(const laya_request *r) {
   const laya_candidate *c = &r->candidates[0];
   laya_str s = { 0, 0 };
   laya_str all[] = { c->id, c->backend, c->device, c->model, laya_digits(c->ctx), flag(c->healthy), laya_digits(c->queue),
-                     whole(c->pp_tps * 100), whole(c->tg_tps * 100), flag(c->sticky), whole(c->price * 100) };
+                     whole(c->pp_tps * 100), whole(c->tg_tps * 100), flag(c->sticky), whole(c->price * 100), whole(c->load * 100), laya_digits(c->cached) };
   for (uint32_t i = 0; i < sizeof all / sizeof *all; i++) add(&s, all[i]);
   return s;
 }

@@ -74,14 +74,14 @@ func decide(r *laya.Request) laya.Decision {
 
 func fields(r *laya.Request) string {
 	flags := flag(r.Stream) + flag(r.Tools) + flag(r.Images) + flag(r.JSONAnswer)
-	return strings.Join([]string{r.ID, r.Conversation, strconv.Itoa(r.Turn), r.API, r.Model, r.Tenant, strconv.Itoa(r.Tokens),
+	return strings.Join([]string{r.ID, r.Conversation, strconv.Itoa(r.Turn), r.API, r.Model, r.Tenant, r.Key, strconv.Itoa(r.Hour), strconv.Itoa(r.Tokens),
 		strconv.Itoa(r.Bytes), flags, r.Header("x-team"), r.Header("none"), r.Head, r.Tail}, "|")
 }
 
 func first(r *laya.Request) string {
 	c := r.Candidates[0]
 	return strings.Join([]string{c.ID, c.Backend, c.Device, c.Model, strconv.Itoa(c.Context), flag(c.Healthy), strconv.Itoa(c.Queue),
-		whole(c.PromptS * 100), whole(c.DecodeS * 100), flag(c.Sticky), whole(c.Price * 100)}, "|")
+		whole(c.PromptS * 100), whole(c.DecodeS * 100), flag(c.Sticky), whole(c.Price * 100), whole(c.Load * 100), strconv.Itoa(c.Cached)}, "|")
 }
 
 func box(r *laya.Request) string {

@@ -48,13 +48,13 @@ fn configure(config: Json) -> String {
 
 fn fields(r: &Request) -> String {
     let flags = [r.stream, r.tools, r.images, r.json].map(flag).concat();
-    let (turn, tokens, bytes) = (r.turn.to_string(), r.tokens.to_string(), r.bytes.to_string());
-    [r.id, r.conversation, &turn, r.api, r.model, r.tenant, &tokens, &bytes, &flags, r.header("x-team"), r.header("none"), r.head, r.tail].join("|")
+    let (turn, hour, tokens, bytes) = (r.turn.to_string(), r.hour.to_string(), r.tokens.to_string(), r.bytes.to_string());
+    [r.id, r.conversation, &turn, r.api, r.model, r.tenant, r.key, &hour, &tokens, &bytes, &flags, r.header("x-team"), r.header("none"), r.head, r.tail].join("|")
 }
 
 fn first(r: &Request) -> String {
     let c = &r.candidates[0];
-    let numbers = [c.ctx.to_string(), flag(c.healthy), c.queue.to_string(), whole(c.pp_tps * 100.0), whole(c.tg_tps * 100.0), flag(c.sticky), whole(c.price * 100.0)];
+    let numbers = [c.ctx.to_string(), flag(c.healthy), c.queue.to_string(), whole(c.pp_tps * 100.0), whole(c.tg_tps * 100.0), flag(c.sticky), whole(c.price * 100.0), whole(c.load * 100.0), c.cached.to_string()];
     format!("{}|{}|{}|{}|{}", c.id, c.backend, c.device, c.model, numbers.join("|"))
 }
 

@@ -22,6 +22,7 @@ var released = map[int]string{
 	1000: "f9f29ba0af1ccd81b19cf27b7f96cb163fafbc5d711651baa97114103e90a48f",
 	1001: "0cb18e176fb726acb3cc6c4dd34dc098de49736bd2698dacb0f39dfd5c693524",
 	1002: "dad91c313097d4119391aa769d2fd219a8a17eef0f08b0cbc989a9670b40c5d3",
+	1003: "60f8e5e8a756b53471d52bd1bd47c5943bf683b70db15a8e477eb3a74ea2b538",
 }
 
 // TestReleasedMigrationsStay holds each migration to its hash.

@@ -61,6 +61,7 @@ var floors = map[string]int{
 	"store/documents/chunk":            1,
 	"appliance/egress":                 0,
 	"appliance/cite":                   0,
+	"appliance/queue":                  0,
 	"appliance/folder":                 0,
 	"appliance/record":                 0,
 	"appliance/package/oci":            0,

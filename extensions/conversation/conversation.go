@@ -55,18 +55,14 @@ func named(v string) bool {
 // Roles that mean the same are one, space around a text does not count, nor does a line of the system prompt that
 // clients are known to change with each request. The model's name, tools and settings are no part of it.
 func Rolling(tenant string, opening []Turn) []ID {
-	h := sha256.New()
 	var sum [sha256.Size]byte
+	var one []byte
 	part := func(texts ...string) {
-		h.Reset()
-		h.Write(sum[:])
+		one = append(one[:0], sum[:]...)
 		for _, t := range texts {
-			var n [8]byte
-			binary.LittleEndian.PutUint64(n[:], uint64(len(t)))
-			h.Write(n[:])
-			h.Write([]byte(t))
+			one = append(binary.LittleEndian.AppendUint64(one, uint64(len(t))), t...)
 		}
-		h.Sum(sum[:0])
+		sum = sha256.Sum256(one)
 	}
 	part("conversation 1", tenant)
 	var ids []ID

@@ -153,27 +153,3 @@ func TestRead(t *testing.T) {
 		t.Error("a list is no body")
 	}
 }
-
-// FuzzRead: whatever comes, there is an answer, it is the same again, and one more message leaves the ids that were there.
-func FuzzRead(f *testing.F) {
-	f.Add([]byte(`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"text","text":"b"}]}]}`))
-	f.Add([]byte(`{"instructions":"x","input":[{"role":"user","content":"y"}],"conversation":{"id":"z"}}`))
-	f.Add([]byte(`{"prompt":["a","b"],"session_id":7}`))
-	f.Add([]byte(`{"messages":{"role":1},"system":[[["x"]]]}`))
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		p, err := conversation.Read(raw)
-		if err != nil {
-			return
-		}
-		a := conversation.Of("t", nil, p)
-		if b := conversation.Of("t", nil, p); a.ID != b.ID || len(a.ID) != 32 || a.Turn < 1 {
-			t.Fatalf("%+v, then %+v", a, b)
-		}
-		before := conversation.Rolling("t", p.Turns)
-		after := conversation.Rolling("t", append(slices.Clone(p.Turns), conversation.Turn{Role: "user", Text: "one more"}))
-		user := len(after) > len(before) // there was a message of the user before
-		if user && !slices.Equal(before, after[:len(before)]) {
-			t.Fatalf("%v became %v", before, after)
-		}
-	})
-}

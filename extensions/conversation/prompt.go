@@ -1,9 +1,6 @@
 package conversation
 
-import (
-	"encoding/json"
-	"strings"
-)
+import "strings"
 
 // Prompt is what a request asks, without its form: the messages of OpenAI's Chat, Responses and Completions and of
 // Anthropic's Messages.
@@ -15,138 +12,246 @@ type Prompt struct {
 	JSON   bool // the answer must be JSON
 }
 
+// content is what one member of a body says.
+type content struct {
+	turns  []Turn
+	items  int  // of a list: those that have the form of a message
+	listed bool // it is a list
+	images bool
+}
+
 // body is a request's JSON as far as it says something about the conversation.
 type body struct {
-	Messages     []message       `json:"messages"`
-	System       json.RawMessage `json:"system"`
-	Instructions json.RawMessage `json:"instructions"`
-	Input        json.RawMessage `json:"input"`
-	Prompt       json.RawMessage `json:"prompt"`
-	Tools        json.RawMessage `json:"tools"`
-	Conversation json.RawMessage `json:"conversation"`
-	Session      json.RawMessage `json:"session_id"`
-	Previous     json.RawMessage `json:"previous_response_id"`
-	Format       struct {
-		Type string `json:"type"`
-	} `json:"response_format"`
-	Text struct {
-		Format struct {
-			Type string `json:"type"`
-		} `json:"format"`
-	} `json:"text"`
+	scanner
+	Prompt
+	system, instructions, messages, input, prompt content
+	format, text                                  bool // the answer must be JSON
 }
 
-type message struct {
-	Type    string          `json:"type"`
-	Role    string          `json:"role"`
-	Content json.RawMessage `json:"content"`
-}
-
-// part is one piece of a message.
-type part struct {
-	Type string `json:"type"`
-	Text string `json:"text"`
-}
-
-// Read takes a request's body apart. Of what has another form than expected nothing is taken; only a body that is no JSON
-// object is an error.
+// Read takes a request's body apart. Of what has another form than expected nothing is taken, and of a member that is there
+// twice the last one; only a body that is no JSON object is an error.
 func Read(raw []byte) (Prompt, error) {
-	var b body
-	if err := json.Unmarshal(raw, &b); err != nil {
-		// one member of another kind must not hide the others
-		var loose map[string]json.RawMessage
-		if err := json.Unmarshal(raw, &loose); err != nil {
-			return Prompt{}, err
-		}
-		b = body{System: loose["system"], Instructions: loose["instructions"], Input: loose["input"], Prompt: loose["prompt"],
-			Tools: loose["tools"], Conversation: loose["conversation"], Session: loose["session_id"], Previous: loose["previous_response_id"]}
-		b.Messages = messages(loose["messages"])
+	b := body{scanner: scanner{b: raw}}
+	if b.next() != '{' {
+		return Prompt{}, errJSON
 	}
-	p := Prompt{
-		IDs:   IDs{Conversation: name(b.Conversation), Session: name(b.Session), Previous: name(b.Previous)},
-		Tools: len(b.Tools) > 2 && b.Tools[0] == '[',
-		JSON:  strings.HasPrefix(b.Format.Type, "json") || strings.HasPrefix(b.Text.Format.Type, "json"),
+	b.object(b.member)
+	if b.next(); b.bad || b.p < len(raw) {
+		return Prompt{}, errJSON
 	}
-	p.add("system", b.System)
-	p.add("system", b.Instructions)
-	for _, m := range b.Messages {
-		p.add(m.Role, m.Content)
-	}
+	parts := []content{b.system, b.instructions, b.messages, b.input, b.prompt}
 	switch {
-	case len(b.Messages) > 0:
-	case len(b.Input) > 0 && b.Input[0] == '[':
-		for _, m := range messages(b.Input) {
-			if m.Type == "" || m.Type == "message" {
-				p.add(m.Role, m.Content)
-			}
-		}
-	case len(b.Input) > 0:
-		p.add("user", b.Input)
-	default:
-		p.add("user", b.Prompt)
+	case b.messages.items > 0:
+		parts = parts[:3]
+	case b.input.listed || len(b.input.turns) > 0:
+		parts = parts[:4]
 	}
+	p := b.Prompt
+	for _, one := range parts {
+		p.Turns = append(p.Turns, one.turns...)
+		p.Images = p.Images || one.images
+	}
+	p.JSON = b.format || b.text
 	return p, nil
 }
 
-// messages reads those elements of a list that are messages.
-func messages(raw json.RawMessage) []message {
-	var list []json.RawMessage
-	if json.Unmarshal(raw, &list) != nil {
-		return nil
-	}
-	var all []message
-	for _, one := range list {
-		var m message
-		if json.Unmarshal(one, &m) == nil {
-			all = append(all, m)
+// member takes the value of one member.
+func (b *body) member(name []byte) {
+	switch string(name) {
+	case "messages":
+		b.messages = content{}
+		b.list(&b.messages, false)
+	case "system":
+		b.system = content{}
+		b.content("system", &b.system)
+	case "instructions":
+		b.instructions = content{}
+		b.content("system", &b.instructions)
+	case "input":
+		b.input = content{}
+		if b.next() == '[' {
+			b.list(&b.input, true)
+		} else {
+			b.content("user", &b.input)
 		}
+	case "prompt":
+		b.prompt = content{}
+		b.content("user", &b.prompt)
+	case "tools":
+		b.Tools = b.some()
+	case "conversation":
+		b.Conversation = b.name()
+	case "session_id":
+		b.Session = b.name()
+	case "previous_response_id":
+		b.Previous = b.name()
+	case "response_format":
+		b.format = b.json()
+	case "text":
+		b.text = false
+		b.members(func(name []byte) {
+			if string(name) == "format" {
+				b.text = b.json()
+			} else {
+				b.skip()
+			}
+		})
+	default:
+		b.skip()
 	}
-	return all
+}
+
+// members takes an object; another value has none.
+func (b *body) members(f func(name []byte)) {
+	if b.next() != '{' {
+		b.skip()
+		return
+	}
+	b.object(f)
+}
+
+// some tells whether the value is a list that is not empty.
+func (b *body) some() (found bool) {
+	if b.next() != '[' {
+		b.skip()
+		return false
+	}
+	b.array(func() {
+		found = true
+		b.skip()
+	})
+	return found
 }
 
 // name reads an id: a text, or an object that has one.
-func name(raw json.RawMessage) string {
-	var text string
-	if json.Unmarshal(raw, &text) == nil {
-		return text
+func (b *body) name() (id string) {
+	if b.next() == '"' {
+		id, _ = b.scanner.text()
+		return id
 	}
-	var object struct {
-		ID string `json:"id"`
-	}
-	if json.Unmarshal(raw, &object) == nil {
-		return object.ID
-	}
-	return ""
+	b.members(func(name []byte) {
+		if string(name) == "id" {
+			id, _ = b.scanner.text()
+		} else {
+			b.skip()
+		}
+	})
+	return id
 }
 
-// add appends a message whose content is a text, a list of texts or a list of parts.
-func (p *Prompt) add(role string, content json.RawMessage) {
-	if len(content) == 0 || string(content) == "null" {
-		return
-	}
-	var text string
-	if json.Unmarshal(content, &text) == nil {
-		p.Turns = append(p.Turns, Turn{role, text})
-		return
-	}
-	var list []json.RawMessage
-	if json.Unmarshal(content, &list) != nil {
-		return
-	}
-	var texts []string
-	for _, raw := range list {
-		var one part
-		switch {
-		case json.Unmarshal(raw, &text) == nil:
-			texts = append(texts, text)
-		case json.Unmarshal(raw, &one) != nil:
-		case strings.Contains(one.Type, "image"):
-			p.Images = true
-		case one.Text != "":
-			texts = append(texts, one.Text)
+// json reads a format and tells whether it is JSON.
+func (b *body) json() (yes bool) {
+	b.members(func(name []byte) {
+		if string(name) == "type" {
+			kind, _ := b.scanner.text()
+			yes = strings.HasPrefix(kind, "json")
+		} else {
+			b.skip()
 		}
+	})
+	return yes
+}
+
+// list takes a list of messages, and of items that may be something else where mixed.
+func (b *body) list(to *content, mixed bool) {
+	if b.next() != '[' {
+		b.skip()
+		return
 	}
-	p.Turns = append(p.Turns, Turn{role, strings.Join(texts, "\n")})
+	to.listed = true
+	b.array(func() {
+		if b.next() != '{' {
+			b.skip()
+			return
+		}
+		b.message(to, mixed)
+	})
+}
+
+// message takes one message. Its role may stand behind its content.
+func (b *body) message(to *content, mixed bool) {
+	var one content
+	kind, role, sound := "", "", true
+	b.object(func(name []byte) {
+		switch string(name) {
+		case "type":
+			kind = b.optional(&sound)
+		case "role":
+			role = b.optional(&sound)
+		case "content":
+			one = content{}
+			b.content("", &one)
+		default:
+			b.skip()
+		}
+	})
+	if !sound {
+		return
+	}
+	to.items++
+	if mixed && kind != "" && kind != "message" {
+		return
+	}
+	for _, t := range one.turns {
+		to.turns = append(to.turns, Turn{role, t.Text})
+	}
+	to.images = to.images || one.images
+}
+
+// optional takes a text that may be null; anything else is not sound.
+func (b *body) optional(sound *bool) string {
+	null := b.next() == 'n'
+	text, ok := b.scanner.text()
+	*sound = *sound && (ok || null)
+	return text
+}
+
+// content takes what a message says: a text, a list of texts or a list of parts. Anything else is no message.
+func (b *body) content(role string, to *content) {
+	switch b.next() {
+	case '"':
+		text, _ := b.scanner.text()
+		to.turns = append(to.turns, Turn{role, text})
+	case '[':
+		var texts []string
+		b.array(func() {
+			switch b.next() {
+			case '"':
+				text, _ := b.scanner.text()
+				texts = append(texts, text)
+			case '{':
+				texts = b.part(to, texts)
+			default:
+				b.skip()
+			}
+		})
+		to.turns = append(to.turns, Turn{role, strings.Join(texts, "\n")})
+	default:
+		b.skip()
+	}
+}
+
+// part takes one piece of a message, and appends its text.
+func (b *body) part(to *content, texts []string) []string {
+	kind, text, sound := "", "", true
+	b.object(func(name []byte) {
+		switch string(name) {
+		case "type":
+			kind = b.optional(&sound)
+		case "text":
+			text = b.optional(&sound)
+		default:
+			b.skip()
+		}
+	})
+	switch {
+	case !sound:
+	case strings.Contains(kind, "image"):
+		to.images = true
+	case text != "":
+		texts = append(texts, text)
+	}
+	return texts
 }
 
 // LastUser is the text of the last message of the user.

@@ -1,0 +1,342 @@
+package conversation
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"math/bits"
+	"strconv"
+	"strings"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// errJSON says that a body is no JSON object.
+var errJSON = errors.New("the body is no JSON object")
+
+// maxDepth is how deep values may be nested, as in encoding/json.
+const maxDepth = 10000
+
+// scanner walks one JSON text once and takes only what is asked for; encoding/json takes fifteen times as long for a prompt.
+// It stops at the first byte that is no JSON.
+type scanner struct {
+	b     []byte
+	p     int
+	depth int
+	bad   bool
+}
+
+// next passes white space and returns the byte that follows; 0 at the end.
+func (s *scanner) next() byte {
+	for s.p < len(s.b) {
+		switch c := s.b[s.p]; c {
+		case ' ', '\t', '\n', '\r':
+			s.p++
+		default:
+			return c
+		}
+	}
+	return 0
+}
+
+func (s *scanner) fail() {
+	s.bad, s.p = true, len(s.b)
+}
+
+// enter opens a value's bracket.
+func (s *scanner) enter() {
+	s.p++
+	if s.depth++; s.depth > maxDepth {
+		s.fail()
+	}
+}
+
+// object calls f at each member's value, which f must take. The name is good until then.
+func (s *scanner) object(f func(name []byte)) {
+	s.enter()
+	for n := 0; !s.bad; n++ {
+		c := s.next()
+		if c == '}' && n == 0 {
+			break
+		}
+		if c != '"' {
+			s.fail()
+			return
+		}
+		name := s.piece().bytes()
+		if s.next() != ':' {
+			s.fail()
+			return
+		}
+		s.p++
+		s.next()
+		f(name)
+		switch s.next() {
+		case ',':
+			s.p++
+			continue
+		case '}':
+		default:
+			s.fail()
+		}
+		break
+	}
+	s.p++
+	s.depth--
+}
+
+// array calls f at each item, which f must take.
+func (s *scanner) array(f func()) {
+	s.enter()
+	for n := 0; !s.bad; n++ {
+		if s.next() == ']' && n == 0 {
+			break
+		}
+		f()
+		switch s.next() {
+		case ',':
+			s.p++
+			continue
+		case ']':
+		default:
+			s.fail()
+		}
+		break
+	}
+	s.p++
+	s.depth--
+}
+
+// skip passes one value.
+func (s *scanner) skip() {
+	switch c := s.next(); {
+	case c == '"':
+		s.piece()
+	case c == '{':
+		s.object(func([]byte) { s.skip() })
+	case c == '[':
+		s.array(s.skip)
+	case c == 't':
+		s.word("true")
+	case c == 'f':
+		s.word("false")
+	case c == 'n':
+		s.word("null")
+	default:
+		s.number()
+	}
+}
+
+func (s *scanner) word(w string) {
+	if !bytes.HasPrefix(s.b[s.p:], []byte(w)) {
+		s.fail()
+		return
+	}
+	s.p += len(w)
+}
+
+// digits passes them, and fails where there is none.
+func (s *scanner) digits() {
+	from := s.p
+	for s.p < len(s.b) && s.b[s.p]-'0' < 10 {
+		s.p++
+	}
+	if s.p == from {
+		s.fail()
+	}
+}
+
+// at tells whether one of two bytes is next, and passes it.
+func (s *scanner) at(a, b byte) bool {
+	if s.p < len(s.b) && (s.b[s.p] == a || s.b[s.p] == b) {
+		s.p++
+		return true
+	}
+	return false
+}
+
+func (s *scanner) number() {
+	s.at('-', '-')
+	if !s.at('0', '0') {
+		s.digits()
+	}
+	if s.at('.', '.') {
+		s.digits()
+	}
+	if s.at('e', 'E') {
+		s.at('+', '-')
+		s.digits()
+	}
+}
+
+// text takes a value that is a string; of others it says that they are none.
+func (s *scanner) text() (text string, ok bool) {
+	if s.next() != '"' {
+		s.skip()
+		return "", false
+	}
+	return s.piece().text(), true
+}
+
+// piece is a string as it stands between its quotes.
+type piece struct {
+	b       []byte
+	escaped bool // there is a backslash in it
+	foreign bool // not all of it is ASCII
+}
+
+const (
+	ones  = 0x0101010101010101
+	highs = 0x8080808080808080
+)
+
+// piece takes a string. Eight bytes are looked at together: most of a body is text.
+func (s *scanner) piece() (out piece) {
+	s.p++
+	from := s.p
+	for {
+		for s.p+8 <= len(s.b) {
+			x := binary.LittleEndian.Uint64(s.b[s.p:])
+			quote, slash := x^(ones*'"'), x^(ones*'\\')
+			hit := ((quote-ones)&^quote | (slash-ones)&^slash | (x-ones*' ')&^x) & highs
+			if hit != 0 {
+				n := bits.TrailingZeros64(hit) / 8
+				out.foreign = out.foreign || x&highs&(1<<(8*n)-1) != 0
+				s.p += n
+				break
+			}
+			out.foreign = out.foreign || x&highs != 0
+			s.p += 8
+		}
+		if s.p >= len(s.b) {
+			s.fail()
+			return piece{}
+		}
+		switch c := s.b[s.p]; {
+		case c == '"':
+			out.b = s.b[from:s.p]
+			s.p++
+			return out
+		case c == '\\':
+			out.escaped = true
+			s.escape()
+		case c < ' ':
+			s.fail()
+		default:
+			out.foreign = out.foreign || c >= utf8.RuneSelf
+			s.p++
+		}
+	}
+}
+
+// escape passes a backslash with what belongs to it.
+func (s *scanner) escape() {
+	s.p++
+	if s.p >= len(s.b) {
+		return
+	}
+	switch s.b[s.p] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		s.p++
+	case 'u':
+		if _, ok := unit(s.b[s.p+1:]); !ok {
+			s.fail()
+			return
+		}
+		s.p += 5
+	default:
+		s.fail()
+	}
+}
+
+// unit reads four hexadecimal digits.
+func unit(b []byte) (rune, bool) {
+	if len(b) < 4 {
+		return 0, false
+	}
+	for _, c := range b[:4] {
+		if !('0' <= c && c <= '9' || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F') {
+			return 0, false
+		}
+	}
+	n, err := strconv.ParseUint(string(b[:4]), 16, 16)
+	return rune(n), err == nil
+}
+
+// bytes is the string without escapes; a view where there are none.
+func (p piece) bytes() []byte {
+	if !p.escaped && !p.foreign {
+		return p.b
+	}
+	return []byte(p.text())
+}
+
+// text is the string. Damaged UTF-8 becomes U+FFFD, as it does in encoding/json.
+func (p piece) text() string {
+	if !p.escaped {
+		if !p.foreign || utf8.Valid(p.b) {
+			return string(p.b)
+		}
+		return damaged(p.b)
+	}
+	var out strings.Builder
+	out.Grow(len(p.b))
+	rest := p.b
+	if p.foreign && !utf8.Valid(rest) {
+		rest = []byte(damaged(rest)) // escapes are ASCII: they stay what they are
+	}
+	for {
+		i := bytes.IndexByte(rest, '\\')
+		if i < 0 {
+			out.Write(rest)
+			return out.String()
+		}
+		out.Write(rest[:i])
+		c := rest[i+1]
+		rest = rest[i+2:]
+		switch c {
+		case 'b':
+			out.WriteByte('\b')
+		case 'f':
+			out.WriteByte('\f')
+		case 'n':
+			out.WriteByte('\n')
+		case 'r':
+			out.WriteByte('\r')
+		case 't':
+			out.WriteByte('\t')
+		case 'u':
+			r, _ := unit(rest)
+			rest = rest[4:]
+			if utf16.IsSurrogate(r) {
+				r, rest = pair(r, rest)
+			}
+			out.WriteRune(r)
+		default:
+			out.WriteByte(c)
+		}
+	}
+}
+
+// pair joins a surrogate with the one that follows; alone it is U+FFFD.
+func pair(r rune, rest []byte) (rune, []byte) {
+	if len(rest) >= 6 && rest[0] == '\\' && rest[1] == 'u' {
+		if low, ok := unit(rest[2:]); ok {
+			if both := utf16.DecodeRune(r, low); both != utf8.RuneError {
+				return both, rest[6:]
+			}
+		}
+	}
+	return utf8.RuneError, rest
+}
+
+// damaged replaces each byte that is no UTF-8.
+func damaged(b []byte) string {
+	var out strings.Builder
+	for len(b) > 0 {
+		r, n := utf8.DecodeRune(b)
+		out.WriteRune(r)
+		b = b[n:]
+	}
+	return out.String()
+}

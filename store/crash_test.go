@@ -111,9 +111,9 @@ func killOne(t *testing.T, bin, dir string) (have, acked rows) {
 
 func parseHave(t *testing.T, line string) rows {
 	t.Helper()
-	var k, b, s, u, r int
-	if _, err := fmt.Sscanf(line, "have keys=%d blobs=%d settings=%d usage=%d requests=%d", &k, &b, &s, &u, &r); err != nil {
+	var k, b, s, u, r, c int
+	if _, err := fmt.Sscanf(line, "have keys=%d blobs=%d settings=%d usage=%d requests=%d talks=%d", &k, &b, &s, &u, &r, &c); err != nil {
 		t.Fatalf("%q: %v", line, err)
 	}
-	return rows{"keys": k, "blobs": b, "settings": s, "usage": u, "requests": r}
+	return rows{"keys": k, "blobs": b, "settings": s, "usage": u, "requests": r, "talks": c}
 }

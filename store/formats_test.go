@@ -23,6 +23,7 @@ var released = map[int]string{
 	1001: "0cb18e176fb726acb3cc6c4dd34dc098de49736bd2698dacb0f39dfd5c693524",
 	1002: "dad91c313097d4119391aa769d2fd219a8a17eef0f08b0cbc989a9670b40c5d3",
 	1003: "60f8e5e8a756b53471d52bd1bd47c5943bf683b70db15a8e477eb3a74ea2b538",
+	1004: "09c7d24ee09225b88e060f0bfb1e3297e20976189ea92a1a0cdc35bd7e455a0b",
 }
 
 // TestReleasedMigrationsStay holds each migration to its hash.

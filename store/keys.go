@@ -197,6 +197,10 @@ func (s *Store) RevokeKey(ctx context.Context, a Actor, id string) error {
 func (s *Store) DeleteKey(ctx context.Context, a Actor, id string) error {
 	return s.change(ctx, a, "key.delete", id, func(t *txn) error {
 		t.access = true
-		return t.touchOne(ctx, deleteKey, id, a.Admin, a.who())
+		if err := t.touchOne(ctx, deleteKey, id, a.Admin, a.who()); err != nil {
+			return err
+		}
+		_, err := t.exec(ctx, deleteScopeConversations, Actor{Key: id}.scope())
+		return err
 	})
 }

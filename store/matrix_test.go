@@ -128,6 +128,7 @@ func (f *fixture) adminOnly(b store.Actor) map[string]func() error {
 		"LogExtension":        func() error { return f.LogExtension(ctx, b, store.ExtensionEvent{}) },
 		"ExtensionLog":        func() error { return drop(f.ExtensionLog(ctx, b, 0, 1)) },
 		"ClearDegraded":       func() error { return f.ClearDegraded(ctx, b) },
+		"DeleteConversations": func() error { return drop(f.DeleteConversations(ctx, b, store.Actor{})) },
 	}
 }
 

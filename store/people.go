@@ -143,8 +143,8 @@ func (t *txn) keepAnAdmin(ctx context.Context, old Person) error {
 	return err
 }
 
-// DeletePerson deletes a person with all that is theirs: keys, credentials, logins, request log, blobs and
-// what extensions keep for them. Sums of usage and the audit log stay. Admins only; the last active admin stays: [ErrConflict].
+// DeletePerson deletes a person with all that is theirs: keys, credentials, logins, request log, blobs, where their
+// conversations are and what extensions keep for them. Sums of usage and the audit log stay. Admins only; the last active admin stays: [ErrConflict].
 func (s *Store) DeletePerson(ctx context.Context, a Actor, id string) error {
 	err := s.write(ctx, func(t *txn) error {
 		if err := a.admin(id); err != nil {
@@ -161,6 +161,9 @@ func (s *Store) DeletePerson(ctx context.Context, a Actor, id string) error {
 			return err
 		}
 		if _, err := t.exec(ctx, deletePersonValues, id); err != nil {
+			return err
+		}
+		if _, err := t.deleteConversationsOf(ctx, id); err != nil {
 			return err
 		}
 		if _, err := t.exec(ctx, deletePerson, id); err != nil {

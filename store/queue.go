@@ -30,13 +30,16 @@ type batch struct {
 	usage    map[usageID]*UsageRow
 	requests []RequestRow
 	touched  map[string]time.Time
+	talks    map[string]Conversation // by id: each as it was last
 }
 
 func newBatch() *batch {
-	return &batch{usage: map[usageID]*UsageRow{}, touched: map[string]time.Time{}}
+	return &batch{usage: map[usageID]*UsageRow{}, touched: map[string]time.Time{}, talks: map[string]Conversation{}}
 }
 
-func (b *batch) empty() bool { return len(b.usage) == 0 && len(b.requests) == 0 && len(b.touched) == 0 }
+func (b *batch) empty() bool {
+	return len(b.usage) == 0 && len(b.requests) == 0 && len(b.touched) == 0 && len(b.talks) == 0
+}
 
 func (b *batch) add(u UsageRow) {
 	id := usageID{u.Key, u.Day, u.Model, u.Endpoint, u.Person}
@@ -134,11 +137,14 @@ func (q *queue) landed(b *batch, ok bool) {
 		q.commits.Add(1)
 		return
 	}
-	q.rows += len(b.usage) + len(b.requests)
+	q.rows += len(b.usage) + len(b.requests) + len(b.talks)
 	for _, u := range q.waiting.usage {
 		b.add(*u)
 	}
 	maps.Copy(b.touched, q.waiting.touched)
+	for _, c := range q.waiting.talks {
+		b.talk(c)
+	}
 	b.requests = append(b.requests, q.waiting.requests...)
 	q.waiting = b
 	q.call()
@@ -255,7 +261,12 @@ func (s *Store) Flush(ctx context.Context) error {
 	if b == nil {
 		return nil
 	}
-	err = s.write(ctx, func(t *txn) error { return t.commitBatch(ctx, b) })
+	err = s.write(ctx, func(t *txn) error {
+		if err := t.commitBatch(ctx, b); err != nil {
+			return err
+		}
+		return s.putConversations(ctx, t, b.talks)
+	})
 	q.landed(b, err == nil)
 	return err
 }

@@ -1,8 +1,8 @@
 // Package store keeps what survives a restart, in one SQLite file: people and their credentials, keys, usage, the
 // request log, the audit log, settings, the registry of models, blobs and certificates.
 //
-// One connection writes and four read. A change is on the disk when its call returns; only usage, request rows and
-// the last use of a key go through a queue that commits 100 rows or 50 ms together.
+// One connection writes and four read. A change is on the disk when its call returns; only usage, request rows, where
+// conversations are and the last use of a key go through a queue that commits 100 rows or 50 ms together.
 //
 // Every call about somebody's records takes an [Actor]. Whoever is not an admin sees and changes only their own records:
 // the id of somebody else's is [ErrNotFound], as if it did not exist. A call that only an admin may make is [ErrForbidden]
@@ -11,6 +11,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,6 +32,8 @@ type Config struct {
 	Log      *slog.Logger     // nil: nothing is logged
 	Clock    func() time.Time // nil: time.Now
 	Schedule *Schedule        // nil: no scheduled backups; also where a corrupt database looks for a backup
+
+	Conversations int // how many are kept; 0: 100,000
 }
 
 // Store is an open database. All methods are safe for concurrent use.
@@ -42,16 +45,18 @@ type Store struct {
 	w     *writer
 	r     *reader
 
-	queue    queue
-	access   broadcaster
-	degraded atomic.Pointer[Degraded]
-	full     atomic.Bool
-	closed   atomic.Bool
-	closing  sync.Once
-	closeErr error
-	work     chan struct{} // one long piece of work at a time: snapshot, backup, scrub
-	schedule scheduler
-	scrypt   int // log2 of the rounds for a passphrase; 0: the usual
+	queue     queue
+	talks     int // conversations that are kept
+	untrimmed int // written since the last trim; whoever holds the queue's turn counts
+	access    broadcaster
+	degraded  atomic.Pointer[Degraded]
+	full      atomic.Bool
+	closed    atomic.Bool
+	closing   sync.Once
+	closeErr  error
+	work      chan struct{} // one long piece of work at a time: snapshot, backup, scrub
+	schedule  scheduler
+	scrypt    int // log2 of the rounds for a passphrase; 0: the usual
 }
 
 // Degraded says that the database is not what it was: a corrupt file was set aside and a backup took its place.
@@ -96,7 +101,7 @@ func open(ctx context.Context, cfg Config, steps []step) (*Store, error) {
 	if cfg.Clock == nil {
 		cfg.Clock = time.Now
 	}
-	s := &Store{dir: cfg.Dir, log: cfg.Log, clock: cfg.Clock, work: make(chan struct{}, 1)}
+	s := &Store{dir: cfg.Dir, log: cfg.Log, clock: cfg.Clock, work: make(chan struct{}, 1), talks: cmp.Or(cfg.Conversations, conversationsKept), untrimmed: conversationsTrim}
 	s.queue.init()
 	if err := s.schedule.set(cfg.Schedule); err != nil {
 		return nil, err

@@ -1,9 +1,9 @@
 // The crashwriter writes to a store as fast as it can and says on its standard output what is safe, until it is killed.
 // The crash tests start it again on the same directory, and hold what it then finds against what it had promised.
 //
-//	have keys=N blobs=N settings=N usage=N requests=N   at the start, after every check of the file
-//	ack TABLE N                                        the first N rows of TABLE are on the disk
-//	bad REASON                                         something does not add up; the program ends with status 1
+//	have keys=N blobs=N settings=N usage=N requests=N talks=N   at the start, after every check of the file
+//	ack TABLE N                                                the first N rows of TABLE are on the disk
+//	bad REASON                                                 something does not add up; the program ends with status 1
 package main
 
 import (
@@ -39,6 +39,7 @@ type writer struct {
 
 	keys, blobs, settings int
 	usage, requests       int
+	talks                 int
 }
 
 func (w *writer) say(format string, args ...any) {
@@ -63,7 +64,7 @@ func run(ctx context.Context, dir string, checkOnly bool) (err error) {
 	if err := w.look(ctx); err != nil {
 		return err
 	}
-	w.say("have keys=%d blobs=%d settings=%d usage=%d requests=%d", w.keys, w.blobs, w.settings, w.usage, w.requests)
+	w.say("have keys=%d blobs=%d settings=%d usage=%d requests=%d talks=%d", w.keys, w.blobs, w.settings, w.usage, w.requests, w.talks)
 	if checkOnly {
 		return nil
 	}
@@ -165,13 +166,58 @@ func (w *writer) lookAtQueued(ctx context.Context) error {
 	for ; ; w.requests++ {
 		_, err := w.s.Request(ctx, w.owner, requestID(w.requests+1))
 		if errors.Is(err, store.ErrNotFound) {
-			return nil
+			return w.lookAtTalks(ctx)
 		}
 		if err != nil {
 			return err
 		}
 	}
 }
+
+// lookAtTalks counts conversations, and that each is whole: what it says of itself and by which it is found belong together.
+func (w *writer) lookAtTalks(ctx context.Context) error {
+	for ; ; w.talks++ {
+		n := w.talks + 1
+		c, err := w.s.FindConversation(ctx, []string{talkName(n, 1)})
+		if errors.Is(err, store.ErrNotFound) {
+			break
+		}
+		if err != nil {
+			return err
+		}
+		turns := int(c.Turns)
+		if c.ID != talkName(n, 1) || len(c.Names) != turns || c.Names[turns-1] != talkName(n, turns) || c.Place != strconv.Itoa(turns) ||
+			string(c.Detail) != strconv.Itoa(turns) {
+			return fmt.Errorf("conversation %d is %+v", n, c)
+		}
+	}
+	n, err := w.s.Conversations(ctx)
+	if err == nil && int(n) != w.talks {
+		err = fmt.Errorf("%d conversations, of which the first %d are contiguous", n, w.talks)
+	}
+	return err
+}
+
+// talk adds a conversation and a turn to the one before.
+func (w *writer) talk() error {
+	w.talks++
+	for n, turns := range map[int]int{w.talks: 1, w.talks - 1: 2} {
+		if n == 0 {
+			continue
+		}
+		err := w.s.PutConversation(store.Conversation{
+			ID: talkName(n, 1), Names: []string{talkName(n, turns)}, Owner: w.owner, Place: strconv.Itoa(turns), Turns: int64(turns),
+			Detail: fmt.Append(nil, turns),
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// talkName is by what a conversation is found from a turn on.
+func talkName(n, turn int) string { return fmt.Sprintf("%016x%016x", n, turn) }
 
 // write makes synchronous changes, each of which spans two tables.
 func (w *writer) write(ctx context.Context) error {
@@ -207,6 +253,9 @@ func (w *writer) queue(ctx context.Context) error {
 			w.usage++
 			w.s.AddUsage(store.UsageRow{Person: w.owner.Person, Model: strconv.Itoa(w.usage % 5), Requests: 1, Prompt: 3})
 			w.requests++
+			if err := w.talk(); err != nil {
+				return err
+			}
 			w.s.AddRequest(store.RequestRow{ID: requestID(w.requests), Person: w.owner.Person, Privacy: store.PrivacyFull, PromptText: content(w.requests)[:400]})
 		}
 		if err := w.s.Flush(ctx); err != nil {
@@ -214,6 +263,7 @@ func (w *writer) queue(ctx context.Context) error {
 		}
 		w.say("ack usage %d", w.usage)
 		w.say("ack requests %d", w.requests)
+		w.say("ack talks %d", w.talks)
 	}
 }
 

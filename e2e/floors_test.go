@@ -29,6 +29,7 @@ var floors = map[string]int{
 	"engine/gguf/synth":      1,
 	"engine/wire":            1,
 	"engine/wire/responses":  1,
+	"engine/wire/prefix":     2,
 	"engine/recipe":          1,
 	"engine/plan":            1,
 	"engine/tokenizer":       1,

@@ -9,6 +9,8 @@ import (
 	"encoding/hex"
 	"net/http"
 	"strings"
+
+	"onebit/engine/wire/prefix"
 )
 
 // ID names a conversation: 32 hexadecimal digits. Nothing can be read out of it, and two tenants never share one.
@@ -52,8 +54,8 @@ func named(v string) bool {
 // begins with the same ids, so the first one is equal in all turns, and the longest known one tells conversations apart
 // that began alike. Without a message of the user there is one id, of all there is.
 //
-// Roles that mean the same are one, space around a text does not count, nor does a line of the system prompt that
-// clients are known to change with each request. The model's name, tools and settings are no part of it.
+// Roles that mean the same are one, space around a text does not count, nor does a line before the system prompt that
+// clients are known to change with each request (prefix.Steady has them). The model's name, tools and settings are no part of it.
 func Rolling(tenant string, opening []Turn) []ID {
 	var sum [sha256.Size]byte
 	var one []byte
@@ -69,7 +71,7 @@ func Rolling(tenant string, opening []Turn) []ID {
 	for _, t := range opening {
 		role, text := role(t.Role), strings.TrimSpace(t.Text)
 		if role == "system" {
-			text = steady(text)
+			text = strings.TrimSpace(prefix.SteadyText(text))
 		}
 		if text == "" {
 			continue
@@ -98,23 +100,6 @@ func role(r string) string {
 		return "assistant"
 	}
 	return r
-}
-
-// volatile begins a line that a client puts before its system prompt, with another value in each request.
-const volatile = "x-anthropic-billing-header:"
-
-// steady is a system prompt without such lines.
-func steady(text string) string {
-	if !strings.Contains(text, volatile) {
-		return text
-	}
-	var b strings.Builder
-	for line := range strings.Lines(text) {
-		if !strings.HasPrefix(line, volatile) {
-			b.WriteString(line)
-		}
-	}
-	return strings.TrimSpace(b.String())
 }
 
 // Identity is what is known of a request's conversation.

@@ -31,8 +31,8 @@ setup: ## install what building needs (Go, git); says what it cannot
 	@bash e2e/setup.sh build
 
 .PHONY: laya
-laya: setup ## build the built-in classifier as a module, for the binary to carry
-	@bash extensions/build.sh one extensions/laya/guest extensions/laya/built/files/laya.wasm
+laya: setup ## build the built-in classifier and the policy as modules, for the binary to carry
+	@bash extensions/build.sh built
 
 .PHONY: laya-train
 laya-train: ## make the classifier's weights again: DATA=folder with public-prompts.jsonl.gz (extensions/laya/CARD.md)

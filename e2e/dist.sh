@@ -30,7 +30,7 @@ export SOURCE_DATE_EPOCH=$epoch VERSION=$version
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 programs=()
-bash extensions/build.sh one extensions/laya/guest extensions/laya/built/files/laya.wasm
+bash extensions/build.sh built
 for t in ${DIST_TARGETS:-linux/amd64 linux/arm64 darwin/arm64 darwin/amd64 windows/amd64}; do
   os=${t%/*} arch=${t#*/}
   name=1bit-$version-$os-$arch

@@ -96,6 +96,8 @@ var floors = map[string]int{
 	"extensions/laya/train":    1,
 	"extensions/laya/guest":    1,
 	"extensions/laya/scorer":   2,
+	"extensions/policy/guest":  0,
+	"extensions/policy":        2,
 	"extensions/tck":           4,
 	"extensions/worker":        4,
 	"extensions":               5,

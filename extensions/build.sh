@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds guests.
 #   build.sh one FOLDER OUT.wasm   the guest in a folder; the name of its source says the language
+#   build.sh built                 those that the program carries: the classifier and the policy
 #   build.sh all FOLDER            every example into a folder, each beside its manifest
 # The compilers of C, Rust and AssemblyScript are those that e2e/setup.sh found: ONEBIT_CLANG, ONEBIT_RUSTC, ONEBIT_ASC.
 set -euo pipefail
@@ -36,8 +37,14 @@ all() {
   done
 }
 
+built() {
+  one "$here/laya/guest" "$here/laya/built/files/laya.wasm"
+  (cd "$here/.." && GOOS='' GOARCH='' GOFLAGS='' go run ./extensions/policy/compile extensions/policy/guest/policy.go extensions/policy/files/policy.wasm)
+}
+
 case "${1:-}" in
+  built) built ;;
   one) one "$(cd "$2" && pwd)" "$(cd "$(dirname "$3")" && pwd)/$(basename "$3")" ;;
   all) all "$2" ;;
-  *) echo "usage: build.sh one FOLDER OUT.wasm | all FOLDER" >&2; exit 2 ;;
+  *) echo "usage: build.sh one FOLDER OUT.wasm | built | all FOLDER" >&2; exit 2 ;;
 esac

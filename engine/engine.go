@@ -110,6 +110,9 @@ const (
 	MLX    Device = "mlx"
 	NPU    Device = "npu"
 	ONNX   Device = "onnx"
+
+	// Elsewhere is where a model runs that a server of somebody else's answers for. Nobody can wish for it.
+	Elsewhere Device = "remote"
 )
 
 // Known reports whether d is one of the devices above.

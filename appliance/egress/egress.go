@@ -36,6 +36,7 @@ type Config struct {
 
 	Connect time.Duration // to connect to one address, and again for TLS; default 6 s
 	Header  time.Duration // from the request to the head of the answer; default 20 s
+	Idle    int           // connections to one host that are kept for later requests; default 2
 
 	// Resolve and Dial replace the system's.
 	Resolve func(ctx context.Context, host string) ([]netip.Addr, error)
@@ -99,6 +100,9 @@ func New(cfg Config) (*Client, error) {
 	if c.cfg.Header == 0 {
 		c.cfg.Header = 20 * time.Second
 	}
+	if c.cfg.Idle == 0 {
+		c.cfg.Idle = 2
+	}
 	if c.cfg.Resolve == nil {
 		c.cfg.Resolve = resolve
 	}
@@ -111,8 +115,9 @@ func New(cfg Config) (*Client, error) {
 		TLSHandshakeTimeout:    c.cfg.Connect,
 		ResponseHeaderTimeout:  c.cfg.Header,
 		MaxResponseHeaderBytes: 64 << 10,
-		MaxIdleConnsPerHost:    2,
+		MaxIdleConnsPerHost:    c.cfg.Idle,
 		IdleConnTimeout:        30 * time.Second,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second}, // a peer that is gone is noticed
 		DisableCompression:     true, // who wants to unpack an answer says how large it may become
 		ForceAttemptHTTP2:      true,
 	}
@@ -175,6 +180,21 @@ func (c *Client) Do(req *http.Request, l Limits) (*http.Response, error) {
 	res.Body = newBody(res.Body, l, cancel, func() error { return context.Cause(ctx) }, release)
 	return res, nil
 }
+
+// Transport is the client as one that makes requests within limits. It follows no redirect.
+func (c *Client) Transport(l Limits) http.RoundTripper {
+	l.Redirects = -1
+	return within{c, l}
+}
+
+// within is a client with limits.
+type within struct {
+	c *Client
+	l Limits
+}
+
+// RoundTrip makes one request.
+func (w within) RoundTrip(req *http.Request) (*http.Response, error) { return w.c.Do(req, w.l) }
 
 // Get asks for a URL.
 func (c *Client) Get(ctx context.Context, url string, l Limits) (*http.Response, error) {

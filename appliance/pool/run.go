@@ -139,8 +139,11 @@ func (p *Pool) load(ctx context.Context, m *model) *resident {
 	p.residents[r] = true
 	p.say(slog.LevelInfo, "loading a model", "model", spec.Name)
 	p.group.Go(func() {
-		begin := time.Now()
-		instance, err := p.cfg.Start(ctx, spec)
+		begin, start := time.Now(), p.cfg.Start
+		if spec.Start != nil {
+			start = spec.Start
+		}
+		instance, err := start(ctx, spec)
 		p.loaded(r, instance, err, time.Since(begin))
 	})
 	return r

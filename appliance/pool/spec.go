@@ -21,6 +21,7 @@ type ModelSpec struct {
 	TTL     time.Duration   // unloaded after so long without a request; 0 for never
 	Pinned  bool            // stays loaded: it is neither evicted nor unloaded for being idle
 	Preload bool            // loaded without waiting for a request
+	Start   Start           // brings it up in place of the pool's own; nil for that. Another one comes with another Version
 }
 
 // same reports whether what was loaded for one spec serves another.

@@ -33,6 +33,9 @@ type RemoteConfig struct {
 	// notices within a second that nobody waits for a stream any more, and for an answer in one piece it may not.
 	Assemble bool
 
+	// Transport makes the requests, each of them, in place of one that knows no limits; nil for that one.
+	Transport http.RoundTripper
+
 	// Dial connects to the server; nil dials TCP with a limit of 5 s.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
@@ -63,7 +66,7 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 	if cfg.Slots < 1 {
 		return nil, fmt.Errorf("%d slots: at least 1 is needed", cfg.Slots)
 	}
-	near := u.Scheme == "http" && (cfg.Dial != nil || isLoopback(u.Hostname()))
+	near := u.Scheme == "http" && cfg.Transport == nil && (cfg.Dial != nil || isLoopback(u.Hostname()))
 	if cfg.Dial == nil {
 		cfg.Dial = (&net.Dialer{Timeout: 5 * time.Second}).DialContext
 	}
@@ -86,6 +89,9 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 			},
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
+	}
+	if cfg.Transport != nil {
+		r.client.Transport = cfg.Transport
 	}
 	if near {
 		addr := u.Host

@@ -170,3 +170,26 @@ func Has(raw []byte, key string) bool {
 	}
 	return false
 }
+
+// Without returns the JSON object raw without the members that drop names, raw itself when there are none. The order stays.
+func Without(raw []byte, drop func(name string) bool) []byte {
+	found := false
+	m := newMembers(raw)
+	for m.next() {
+		found = found || drop(string(m.key))
+	}
+	if !found || m.bad {
+		return raw
+	}
+	out := append(make([]byte, 0, len(raw)), '{')
+	for m = newMembers(raw); m.next(); {
+		if drop(string(m.key)) {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, Quote(string(m.key))...), ':'), m.value...)
+	}
+	return append(out, '}')
+}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -70,6 +71,7 @@ func (p program) appliance(ctx context.Context, args []string) int {
 type box struct {
 	options boxOptions
 	began   time.Time
+	self    string // tells this box from others that a request comes through; it is new at each start
 	log     *slog.Logger
 	level   *slog.LevelVar
 	book    *logbook
@@ -108,7 +110,7 @@ type box struct {
 
 // runBox runs a box until ctx ends.
 func (p program) runBox(ctx context.Context, o boxOptions) error {
-	b := &box{options: o, began: time.Now(), console: p.stderr, level: new(slog.LevelVar), book: newLogbook(logLines)}
+	b := &box{options: o, began: time.Now(), self: rand.Text(), console: p.stderr, level: new(slog.LevelVar), book: newLogbook(logLines)}
 	b.log = slog.New(b.book.handler(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: b.level})))
 	p.noNewCode(b.log)
 	b.models = catalog.Cache{Dir: filepath.Join(o.state, "models")}

@@ -40,6 +40,9 @@ type boxModel struct {
 	problem  string // why it cannot be loaded
 	need     pool.Need
 	options  backend.Options
+
+	start   pool.Start // brings up what another server runs; nil for a file
+	version string     // changes when that does
 }
 
 // role is what the data plane calls the model's role.
@@ -206,6 +209,10 @@ func (b *box) find(cfg config.Box, file string) (path, why string) {
 
 // examine finds a model's file and says where it would run and what it would take.
 func (b *box) examine(ctx context.Context, cfg config.Box, m *boxModel) {
+	if m.Elsewhere() {
+		b.examineRemote(cfg, m)
+		return
+	}
 	m.created = time.Unix(0, 0)
 	m.path, m.problem = b.find(cfg, m.File)
 	if m.path == "" {

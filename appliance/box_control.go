@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -77,18 +78,19 @@ func (c control) Models() []admin.Model {
 		state := states[m.Name]
 		shown := admin.Model{
 			Name: m.Name, Role: m.Role, Device: m.Device, Why: m.why, State: string(state.Phase), Problem: m.problem,
-			File: filepath.Base(m.File), Bytes: m.bytes, Memory: int64(m.need.Bytes + m.need.Host), Context: m.perSlot(), Slots: m.Parallel,
+			File: fileName(m.File), Bytes: m.bytes, Memory: int64(m.need.Bytes + m.need.Host), Context: m.perSlot(), Slots: m.Parallel,
 			Running: state.Busy, Waiting: state.Waiting, Pinned: m.Pin, Preload: m.Preload, TTL: int64(m.TTL / time.Second),
 			Used: state.Used, Source: m.source, Editable: m.editable,
 		}
 		switch {
-		case m.path == "":
+		case !m.here():
 			shown.State = "absent"
 		case state.Reason != "":
 			shown.Problem = state.Reason
 		}
 		if i := c.b.pool.Instance(m.Name); i != nil {
 			shown.Slots = i.Backend().Slots()
+			shown.Problem = cmp.Or(shown.Problem, trouble(i))
 			if n := i.Info().Context; n > 0 {
 				shown.Context = n
 			}
@@ -96,6 +98,14 @@ func (c control) Models() []admin.Model {
 		out = append(out, shown)
 	}
 	return out
+}
+
+// fileName is the name of a file without its folder; none has none.
+func fileName(path string) string {
+	if path == "" {
+		return ""
+	}
+	return filepath.Base(path)
 }
 
 func invalid(param, format string, args ...any) error {

@@ -19,7 +19,11 @@ func (d door) Enter(r *http.Request, route string) (context.Context, error) {
 	if route == "/health" {
 		return r.Context(), nil
 	}
-	p, err := d.b.auth.Identify(r.Context(), r)
+	ctx, err := d.b.arrived(r)
+	if err != nil {
+		return nil, err
+	}
+	p, err := d.b.auth.Identify(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +33,7 @@ func (d door) Enter(r *http.Request, route string) (context.Context, error) {
 			return nil, err
 		}
 	}
-	return auth.With(r.Context(), p), nil
+	return auth.With(ctx, p), nil
 }
 
 // Begin grants one use of a model.

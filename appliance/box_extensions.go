@@ -266,7 +266,7 @@ func (b *box) decideFor(ctx context.Context, text string, criteria map[string]st
 // inMemory is the first model of a role, when it is in memory; nil when it is not.
 func (b *box) inMemory(role string) engine.Backend {
 	for _, m := range b.now.Load().models {
-		if m.Role != role {
+		if m.Role != role || m.Elsewhere() { // what modules work with stays here
 			continue
 		}
 		if i := b.pool.Instance(m.Name); i != nil {

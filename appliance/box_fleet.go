@@ -24,7 +24,7 @@ func (f fleet) Resolve(role gateway.Role, name string) (string, error) {
 		switch {
 		case name != "" && m.Name == name:
 			return name, nil
-		case name == "" && m.role() == role:
+		case name == "" && m.role() == role && (!m.Elsewhere() || m.Remote.Auto):
 			return m.Name, nil
 		}
 		known = append(known, m.Name)
@@ -35,7 +35,13 @@ func (f fleet) Resolve(role gateway.Role, name string) (string, error) {
 // Acquire brings a model up and holds it.
 func (f fleet) Acquire(ctx context.Context, name string) (gateway.Model, func(), error) {
 	known, ok := f.b.now.Load().model(name)
-	if ok && known.path == "" {
+	if ok && known.Elsewhere() && !known.here() {
+		return gateway.Model{}, nil, &wire.Error{
+			Status: http.StatusServiceUnavailable, Type: wire.TypeUnavailable, Code: "model_absent", NoRetry: true,
+			Message: "the model " + name + " is not in use; an admin sees why",
+		}
+	}
+	if ok && !known.here() {
 		return gateway.Model{}, nil, &wire.Error{
 			Status: http.StatusServiceUnavailable, Type: wire.TypeUnavailable, Code: "model_absent", NoRetry: true,
 			Message: "the file of the model " + name + " is not on this box; an admin sees why",
@@ -95,10 +101,12 @@ func (f fleet) List() []gateway.Listed {
 	for _, m := range f.b.now.Load().models {
 		l := gateway.Listed{
 			Name: m.Name, Device: engine.Device(m.Device), Role: m.role(), State: string(states[m.Name].Phase), Created: m.created,
-			Info: engine.Info{Context: m.perSlot()}, Failed: m.path == "" || states[m.Name].Phase == pool.Failed, Waiting: states[m.Name].Waiting,
+			Info: engine.Info{Context: m.perSlot()}, Failed: !m.here() || states[m.Name].Phase == pool.Failed, Waiting: states[m.Name].Waiting,
+			Elsewhere: m.elsewhere(),
 		}
 		if i := f.b.pool.Instance(m.Name); i != nil {
 			l.Backend = i.Backend()
+			l.Failed = l.Failed || resting(i)
 			if info := i.Info(); info.Context > 0 {
 				l.Info = info
 			}

@@ -97,7 +97,7 @@ func (b *box) answers(ctx context.Context) error {
 func (b *box) preloaded() bool {
 	for _, m := range b.pool.List() {
 		configured, ok := b.now.Load().model(m.Name)
-		if !ok || !configured.Preload || m.Failures > 0 {
+		if !ok || configured.Elsewhere() || !configured.Preload || m.Failures > 0 {
 			continue
 		}
 		if m.Phase == pool.Loading || m.Phase == pool.Waiting && m.Reason == "" {
@@ -117,7 +117,7 @@ func (b *box) ready() bool {
 		failed[s.Name] = s.Phase == pool.Failed
 	}
 	for _, m := range b.now.Load().models {
-		if m.path != "" && !failed[m.Name] {
+		if m.here() && !failed[m.Name] {
 			return true
 		}
 	}

@@ -30,6 +30,9 @@ type change struct {
 func (b *box) prepare(ctx context.Context, a *boxAssembly) (_ *change, err error) {
 	c := &change{b: b, a: a}
 	for _, m := range a.models {
+		if m.start != nil {
+			c.models = append(c.models, pool.ModelSpec{Name: m.Name, Version: m.version, Start: m.start, Pinned: true, Preload: true})
+		}
 		if m.path != "" {
 			c.models = append(c.models, pool.ModelSpec{
 				Name: m.Name, Options: m.options, Version: fmt.Sprint(m.bytes, m.created.UnixNano()), Need: m.need,

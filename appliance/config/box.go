@@ -71,6 +71,7 @@ type ACME struct {
 type BoxModel struct {
 	Name    string        `yaml:"name" about:"for clients"`
 	File    string        `yaml:"file" about:"a path, or a name of the catalogue"`
+	Remote  BoxRemote     `yaml:"remote" about:"in place of a file: a server of somebody else's that runs the model"`
 	Role    string        `yaml:"role" about:"chat, embedding or reranking"`
 	Device  string        `yaml:"device" about:"auto, npu, hrx, rocm, cpu, vulkan, zinc, ds4, mlx or onnx"`
 	Pin     bool          `yaml:"pin" about:"never unloaded to make room"`
@@ -96,6 +97,23 @@ type BoxModel struct {
 	NPUOptions       []string `yaml:"npu_opt"`
 	NoRecipes        bool     `yaml:"no_recipes"`
 }
+
+// BoxRemote is a model that another box or an OpenAI-compatible server runs. Only the file can name one: what people ask
+// leaves the box there. The zero value is none.
+type BoxRemote struct {
+	URL       string        `yaml:"url" about:"such as https://box.example.org/v1"`
+	Model     string        `yaml:"model" about:"its name there; empty means the same as here"`
+	Key       Secret        `yaml:"key" about:"for that server; no other gets it"`
+	KeyFile   string        `yaml:"key_file" about:"file that holds the key"`
+	Root      string        `yaml:"root" about:"PEM file that the server's certificate is checked against; empty means the system's authorities"`
+	Timeout   time.Duration `yaml:"timeout" about:"to the first byte of an answer and between two events; 0 means 5m"`
+	Auto      bool          `yaml:"auto" about:"the box may choose it for requests that leave the model to the box"`
+	Documents bool          `yaml:"documents" about:"passages of the box's documents may be sent to it"`
+	Disabled  bool          `yaml:"disabled" about:"nothing is sent"`
+}
+
+// Elsewhere reports whether the model is one that another server runs.
+func (m BoxModel) Elsewhere() bool { return m.Remote != BoxRemote{} }
 
 // Memory bounds what loaded models take together.
 type Memory struct {

@@ -2,8 +2,10 @@ package config
 
 import (
 	"fmt"
+	"net/netip"
 	"net/url"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -50,7 +52,7 @@ func (r *reader) check(b Box) {
 	word("log.level", b.Log.Level, "debug", "info", "warn", "error")
 	word("log.requests", b.Log.Requests, "none", "metadata", "full")
 	r.checkTLS(b.TLS, at, word)
-	r.checkModels(b.Models, at)
+	r.checkModels(b.Models, b.Egress.Private, at)
 	r.checkElsewhere(b, at)
 	r.checkExtensions(b.Extensions, at, word)
 	for _, w := range b.Documents.Watch {
@@ -120,14 +122,14 @@ func (r *reader) checkTLS(t TLS, at func(string) string, word func(string, strin
 // CheckModel returns what is wrong with a model that did not come from a file, or an empty text.
 func CheckModel(m BoxModel) string {
 	r := reader{file: "model"}
-	r.checkModels([]BoxModel{m}, func(string) string { return "" })
+	r.checkModels([]BoxModel{m}, nil, func(string) string { return "" })
 	if len(r.problems) == 0 {
 		return ""
 	}
 	return strings.TrimPrefix(r.problems[0].Text, "models[0].")
 }
 
-func (r *reader) checkModels(models []BoxModel, at func(string) string) {
+func (r *reader) checkModels(models []BoxModel, private []string, at func(string) string) {
 	names := map[string]bool{}
 	for i, m := range models {
 		path := fmt.Sprintf("models[%d]", i)
@@ -138,7 +140,9 @@ func (r *reader) checkModels(models []BoxModel, at func(string) string) {
 			return at("models")
 		}
 		switch {
-		case m.File == "":
+		case m.Elsewhere() && m.File != "":
+			r.bad(where("file"), "%s has a file and a remote; a model has one of them", path)
+		case m.File == "" && !m.Elsewhere():
 			r.bad(where("file"), "%s.file is missing: a path, or a name of the catalogue (`1bit model list`)", path)
 		case m.Name == "":
 			r.bad(where("name"), "%s.name is missing: what clients call the model", path)
@@ -148,6 +152,9 @@ func (r *reader) checkModels(models []BoxModel, at func(string) string) {
 			r.bad(where("name"), "%s.name: there are two models %q", path, m.Name)
 		}
 		names[m.Name] = true
+		if m.Elsewhere() {
+			r.checkRemote(m, path, private, where)
+		}
 		if !engine.Device(m.Device).Known() {
 			r.bad(where("device"), "%s.device: there is no device %q; use auto, npu, hrx, rocm, cpu, vulkan, zinc, ds4, mlx or onnx", path, m.Device)
 		}
@@ -167,6 +174,47 @@ func (r *reader) checkModels(models []BoxModel, at func(string) string) {
 			r.bad(where("moe_slots"), "%s.moe_slots: %v", path, err)
 		}
 	}
+}
+
+// checkRemote checks a model that another server runs.
+func (r *reader) checkRemote(m BoxModel, path string, private []string, where func(string) string) {
+	bad := func(name, format string, args ...any) {
+		r.bad(where("remote."+name), "%s.remote.%s: %s", path, name, fmt.Sprintf(format, args...))
+	}
+	u, err := url.Parse(m.Remote.URL)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
+		bad("url", "%q is not a URL such as https://box.example.org/v1", m.Remote.URL)
+	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
+		bad("url", "it has a user, query or fragment; the key is a setting of its own")
+	case u.Scheme == "http" && !nearby(u.Hostname()) && !slices.Contains(private, u.Host):
+		bad("url", "what people ask is not sent without TLS: use https, or name %s in egress.private", u.Host)
+	}
+	if m.Remote.Key != "" && m.Remote.KeyFile != "" {
+		bad("key_file", "there is a key as well; keep one of them")
+	}
+	for name, file := range map[string]string{"key_file": m.Remote.KeyFile, "root": m.Remote.Root} {
+		if file != "" && !filepath.IsAbs(file) {
+			bad(name, "%q is not the whole path of a file", file)
+		}
+	}
+	rest := m // what is left is for models that the box runs itself
+	rest.Name, rest.Role, rest.Parallel, rest.Remote = "", "", 0, BoxRemote{}
+	if rest.Device == "auto" {
+		rest.Device = ""
+	}
+	v := reflect.ValueOf(rest)
+	for i, name := range fields(v.Type()) {
+		if !v.Field(i).IsZero() && name != "file" {
+			r.bad(where(name), "%s.%s: the model runs on another server, which has its own", path, name)
+		}
+	}
+}
+
+// nearby reports whether a host is this machine, as it is written.
+func nearby(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && a.IsLoopback()
 }
 
 // checkElsewhere checks what the box sends to or fetches from.

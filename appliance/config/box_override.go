@@ -78,6 +78,9 @@ func IsSecret(path string) bool {
 	if rest, ok := strings.CutPrefix(path, "tls.acme.dns_options."); ok {
 		return rest != ""
 	}
+	if strings.HasPrefix(path, "models[") && strings.HasSuffix(path, "].remote.key") {
+		return true
+	}
 	var box Box
 	for _, f := range settable("", reflect.ValueOf(&box).Elem()) {
 		if f.path == path {

@@ -69,6 +69,29 @@ log: {keep: 7d}
 	}
 }
 
+// TestRemote holds that a model of another server is read from both kinds of file, and that its key is shown nowhere.
+func TestRemote(t *testing.T) {
+	for file, text := range map[string]string{
+		"box.yaml": "models:\n  - name: a\n    parallel: 2\n    remote: {url: 'http://10.0.0.5:8080/v1', model: b, key: sesame, timeout: 2m, auto: true}\negress: {private: ['10.0.0.5:8080']}",
+		"box.toml": "[[models]]\nname = \"a\"\nparallel = 2\n[models.remote]\nurl = \"http://10.0.0.5:8080/v1\"\nmodel = \"b\"\nkey = \"sesame\"\ntimeout = \"2m\"\nauto = true\n[egress]\nprivate = [\"10.0.0.5:8080\"]",
+	} {
+		box, from, err := config.ReadBox(config.Source{File: file, Text: []byte(text)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := config.BoxRemote{URL: "http://10.0.0.5:8080/v1", Model: "b", Key: "sesame", Timeout: 2 * time.Minute, Auto: true}
+		if m := box.Models[0]; m.Remote != want || !m.Elsewhere() || m.Parallel != 2 {
+			t.Errorf("%s: %+v", file, m.Remote)
+		}
+		if !config.IsSecret("models[0].remote.key") || from["models[0].remote.key"] == "" {
+			t.Errorf("%s: the key is no secret, or comes from nowhere", file)
+		}
+		if shown := config.Print(box, from) + config.PrintTOML(box, from) + fmt.Sprintf("%+v", box); strings.Contains(shown, "sesame") {
+			t.Errorf("%s: the key is shown", file)
+		}
+	}
+}
+
 func TestBoxMistakes(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"unknown key", "naem: x", "box.yaml:1: there is no naem; did you mean name?"},
@@ -108,6 +131,15 @@ func TestBoxMistakes(t *testing.T) {
 		{"experts", "models: [{name: a, file: f, moe_slots: few}]", "models[0].moe_slots"},
 		{"negative", "models: [{name: a, file: f, parallel: -1}]", "a number is negative"},
 		{"an unknown option of a model", "models: [{name: a, file: f, ctx: 5}]", "box.yaml:1: there is no models[0].ctx"},
+		{"a remote and a file", "models: [{name: a, file: f, remote: {url: https://x.org}}]", "models[0] has a file and a remote"},
+		{"a remote without a URL", "models: [{name: a, remote: {model: b}}]", "models[0].remote.url: \"\" is not a URL"},
+		{"a remote without TLS", "models:\n  - name: a\n    remote:\n      url: http://x.org/v1", "box.yaml:4: models[0].remote.url: what people ask is not sent without TLS"},
+		{"a remote without TLS that is not named", "models: [{name: a, remote: {url: 'http://10.0.0.5:80/v1'}}]\negress: {private: ['10.0.0.5:81']}", "without TLS"},
+		{"a user in the address", "models: [{name: a, remote: {url: 'https://u:p@x.org/v1'}}]", "has a user, query or fragment"},
+		{"two keys", "models: [{name: a, remote: {url: https://x.org, key: a, key_file: /b}}]", "there is a key as well"},
+		{"a root that is nowhere", "models: [{name: a, remote: {url: https://x.org, root: b.pem}}]", "is not the whole path of a file"},
+		{"what a remote does not have", "models: [{name: a, pin: true, remote: {url: https://x.org}}]", "models[0].pin: the model runs on another server"},
+		{"a device for a remote", "models: [{name: a, device: cpu, remote: {url: https://x.org}}]", "models[0].device: the model runs on another server"},
 		{"origin", "web: {origins: ['*']}", "is not an origin"},
 		{"URL", "telemetry: {otlp: collector}", "telemetry.otlp is not a URL"},
 		{"a hidden secret", "backup: {passphrase: (secret)}", "box.yaml:1: backup.passphrase: (secret) is what is shown in place"},

@@ -47,7 +47,7 @@ func (g *Gateway) taken() bool {
 func (g *Gateway) candidates(ctx context.Context) []abi.Candidate {
 	var all []abi.Candidate
 	for _, l := range g.seen(ctx) {
-		if l.Role == Chat {
+		if l.Role == Chat && l.chosen() {
 			all = append(all, abi.Candidate{
 				ID: l.Name, Backend: string(l.Device), Device: string(l.Device), Model: l.Name, Context: l.Info.Context, Healthy: !l.Failed, Queue: l.Waiting,
 			})
@@ -84,7 +84,7 @@ func (g *Gateway) choose(ctx context.Context, w *reply, r *http.Request, a asked
 
 // decide chooses for a request that leaves it to the box.
 func (g *Gateway) decide(ctx context.Context, w *reply, r *http.Request, a asked) (chosen, error) {
-	from := g.candidates(ctx)
+	from := g.informable(g.candidates(ctx), a.want)
 	if len(from) == 0 {
 		_, err := g.resolve(ctx, a.req.Kind, "")
 		return chosen{}, cmp.Or(err, error(&NoModelError{}))
@@ -157,7 +157,7 @@ func (g *Gateway) choosing(seen []Listed) (modelObject, bool) {
 	}
 	chats := 0
 	for _, l := range seen {
-		if l.Role == Chat {
+		if l.Role == Chat && l.chosen() {
 			chats++
 		}
 	}

@@ -33,7 +33,7 @@ const nativeMethod = "native decision model; temperatures of its file"
 // decisions gives an answer the form of its request, and says in a header how it was made.
 func decisions(w *reply, s *server, req *engine.Request, raw []byte) ([]byte, error) {
 	method := wire.MethodOf(raw)
-	if s.Device != engine.CPU {
+	if s.Device != engine.CPU && s.Device != engine.Elsewhere { // another box says it itself
 		method = nativeMethod
 	}
 	if translated(req.Kind, s.Device) {

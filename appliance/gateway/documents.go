@@ -145,6 +145,9 @@ func (g *Gateway) inform(w *reply, name string, req *engine.Request, f *Found) (
 	if f == nil {
 		return req, nil
 	}
+	if err := g.informed(name); err != nil {
+		return nil, err
+	}
 	n := cite.Fit(f.Passages, g.room(name, req.Raw))
 	dropped := len(f.Passages) - n
 	w.documents = fmt.Sprintf("%s; n=%d", header(strings.Join(f.Collections, ",")), n)

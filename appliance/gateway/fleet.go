@@ -15,6 +15,7 @@ import (
 	"onebit/appliance/telemetry"
 	"onebit/engine"
 	"onebit/engine/wire"
+	"onebit/extensions/abi"
 )
 
 // Fleet is many models, each brought up when it is asked for. With a Fleet the gateway has no model of its own.
@@ -42,6 +43,14 @@ type Listed struct {
 	Waiting int  // requests that wait for it
 
 	Backend engine.Backend // nil while it is not in memory
+
+	Elsewhere *Elsewhere // nil for a model that the box runs itself
+}
+
+// Elsewhere is what may be sent to a model that another server runs, beside requests that name it.
+type Elsewhere struct {
+	Auto      bool // requests that leave the model to the box
+	Documents bool // passages of the box's documents
 }
 
 // Use is what a request is about to do.
@@ -221,11 +230,33 @@ func (g *Gateway) resolve(ctx context.Context, kind engine.Kind, name string) (s
 		return found, err
 	}
 	for _, l := range g.seen(ctx) {
-		if l.Role == roleOf(kind) {
+		if l.Role == roleOf(kind) && l.chosen() {
 			return l.Name, nil
 		}
 	}
 	return found, nil
+}
+
+// chosen reports whether the box may choose the model by itself.
+func (l Listed) chosen() bool { return l.Elsewhere == nil || l.Elsewhere.Auto }
+
+// informable leaves out the candidates that may not be sent what of documents is wanted.
+func (g *Gateway) informable(from []abi.Candidate, want *Passages) []abi.Candidate {
+	if want == nil {
+		return from
+	}
+	return slices.DeleteFunc(from, func(c abi.Candidate) bool { return g.informed(c.ID) != nil })
+}
+
+// informed refuses passages of documents for a model that they may not be sent to.
+func (g *Gateway) informed(name string) error {
+	for _, l := range g.cfg.Fleet.List() {
+		if l.Name == name && l.Elsewhere != nil && !l.Elsewhere.Documents {
+			return &wire.Error{Status: http.StatusForbidden, Type: wire.TypePermission, Code: "documents_stay_here", NoRetry: true,
+				Message: "the model " + name + " runs on another server, and passages of documents are not sent there; an admin may allow it"}
+		}
+	}
+	return nil
 }
 
 // fleetObject shows a model of the fleet.

@@ -93,6 +93,10 @@ type refusal interface {
 
 // notOn says that a device does not have a route.
 func notOn(path string, d engine.Device) *wire.Error {
+	if d == engine.Elsewhere {
+		return &wire.Error{Status: http.StatusNotImplemented, Type: wire.TypeUnsupported, Code: "not_implemented", NoRetry: true,
+			Message: path + " is not available for a model that another server runs"}
+	}
 	return &wire.Error{Status: http.StatusNotImplemented, Type: wire.TypeUnsupported, Code: "not_implemented", NoRetry: true,
 		Message: fmt.Sprintf("%s is not available on --device %s", path, d)}
 }

@@ -332,13 +332,13 @@ func TestHostile(t *testing.T) {
 
 func TestCancelled(t *testing.T) {
 	left := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
 	u := up(t, func(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
+		cancel()
 		<-r.Context().Done()
 		close(left)
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	time.AfterFunc(50*time.Millisecond, cancel)
 	if _, _, err := say(ctx, start(t, config(u)), engine.Chat, hello); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}

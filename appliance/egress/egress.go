@@ -118,7 +118,7 @@ func New(cfg Config) (*Client, error) {
 		MaxIdleConnsPerHost:    c.cfg.Idle,
 		IdleConnTimeout:        30 * time.Second,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 15 * time.Second}, // a peer that is gone is noticed
-		DisableCompression:     true, // who wants to unpack an answer says how large it may become
+		DisableCompression:     true,                                                                                // who wants to unpack an answer says how large it may become
 		ForceAttemptHTTP2:      true,
 	}
 	if cfg.Proxy != nil {

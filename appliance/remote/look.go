@@ -56,8 +56,10 @@ func (r *Remote) look(ctx context.Context) error {
 			return err
 		}
 	}
-	r.answered()
-	r.note(missing)
+	r.mu.Lock()
+	r.good = time.Now()
+	r.mu.Unlock()
+	r.keep(&r.missing, missing)
 	return nil
 }
 

@@ -80,7 +80,9 @@ type Remote struct {
 
 	mu      sync.Mutex
 	info    engine.Info
-	problem string    // what an admin should know; empty while all is well
+	problem string    // what requests ran into; empty since one was answered
+	missing string    // what the latest look found; empty while all is well
+	curious bool      // an answered request has asked for a look, since the context is not known
 	good    time.Time // when the server last answered
 	paused  time.Time // until when it wants to be left alone
 	err     error     // why it ended by itself
@@ -259,7 +261,7 @@ func (r *Remote) String() string { return r.cfg.Model + " on " + r.host }
 func (r *Remote) Problem() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.problem
+	return cmp.Or(r.problem, r.missing)
 }
 
 // Name says that the model runs elsewhere.
@@ -308,20 +310,29 @@ func (r *Remote) pause(d time.Duration) time.Duration {
 	return d
 }
 
-// note keeps what an admin should know, and writes it to the log when it is new.
-func (r *Remote) note(problem string) {
+// note keeps what an admin should know of a request, and writes it to the log when it is new.
+func (r *Remote) note(problem string) { r.keep(&r.problem, problem) }
+
+// keep changes what an admin should know.
+func (r *Remote) keep(at *string, problem string) {
 	r.mu.Lock()
-	known := r.problem == problem
-	r.problem = problem
+	known := *at == problem
+	*at = problem
 	r.mu.Unlock()
 	if !known && problem != "" {
 		r.cfg.Log.Warn("a remote model", "model", r.cfg.Name, "server", r.host, "problem", problem)
 	}
 }
 
-// answered notes that the server serves.
+// answered notes that the server has answered a request. Boxes know a model's context only once it is loaded there, which
+// it is now.
 func (r *Remote) answered() {
 	r.mu.Lock()
 	r.good, r.problem = time.Now(), ""
+	look := r.info.Context == 0 && !r.curious
+	r.curious = true
 	r.mu.Unlock()
+	if look {
+		r.suspect()
+	}
 }

@@ -390,7 +390,7 @@ func TestLook(t *testing.T) {
 		"no list":        {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(404) }, ""},
 		"key refused":    {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(401) }, "refuses the key"},
 		"itself":         {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(508) }, "back to this box"},
-		"redirect":       {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", 302) }, "redirect"},
+		"redirect":       {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/x", http.StatusFound) }, "redirect"},
 		"a page":         {func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, `<html>`) }, "no list of models"},
 		"an endless one": {func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(make([]byte, 2<<20)) }, "longer than"},
 		"in trouble":     {func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(500) }, "answers 500"},

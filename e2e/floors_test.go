@@ -46,6 +46,7 @@ var floors = map[string]int{
 	"store/archive":          0,
 	"store":                  1,
 	"store/documents/vector": 0,
+	"store/documents/words":  0,
 
 	"store/documents/extract":          0,
 	"store/sqlite":                     0,

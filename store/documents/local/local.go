@@ -4,7 +4,9 @@
 // The file is the truth. A slab of vectors in memory is made from it when a
 // collection is first searched, follows each change, and knows the collection's
 // generation: where the two differ, it is made anew. Words are in one FTS5 table
-// for each collection, so that no collection's words weigh on another's scores.
+// for each collection, so that no collection's words weigh on another's scores;
+// larger collections that are searched have them in memory too, made in the
+// background, since FTS5 takes long to rank passages that have common words.
 // What is deleted is overwritten, in the file, in the index of words and in
 // memory.
 package local
@@ -97,7 +99,10 @@ func setAside(path string) (string, error) {
 func (k *Keeper) SetAside() string { return k.aside }
 
 // Close closes the file.
-func (k *Keeper) Close() error { return k.db.Close() }
+func (k *Keeper) Close() error {
+	k.slabs.close()
+	return k.db.Close()
+}
 
 // meaning gives errors of the file the words of package documents.
 func meaning(err error) error {

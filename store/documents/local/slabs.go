@@ -1,38 +1,57 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 
 	"onebit/store/documents"
 	"onebit/store/documents/vector"
+	"onebit/store/documents/words"
 	"onebit/store/sqlite"
 )
 
-// slabs holds the vectors of collections that were searched, the last used ones
-// within a number of bytes.
+// slabs holds the vectors and words of collections that were searched, the last
+// used ones within a number of bytes.
 type slabs struct {
 	k      *Keeper
 	memory int64
+	ctx    context.Context //nolint:containedctx // of what works in the background
+	stop   context.CancelFunc
+	work   sync.WaitGroup
 
 	mu   sync.Mutex
 	all  map[string]*slab
 	tick int64 // grows with each use
 }
 
-// slab is one collection's vectors. Its lock is held while it is made.
+// slab is one collection in memory. Its lock is held while its vectors are made.
 type slab struct {
 	mu      sync.Mutex
-	vectors *vector.Slab // nil before it is made, and after something that cannot be followed
-	used    int64        // by slabs.mu
-	bytes   int64        // by slabs.mu
+	vectors *vector.Slab // nil before they are made, and after something that cannot be followed
+	words   indexed
+	slot    int64 // of the vectors: in which of the two places they stand in the file
+
+	// by slabs.mu
+	used, vectorBytes, wordBytes int64
 }
 
 func newSlabs(k *Keeper, memory int64) *slabs {
-	return &slabs{k: k, memory: memory, all: map[string]*slab{}}
+	s := &slabs{k: k, memory: memory, all: map[string]*slab{}}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s
+}
+
+// close ends what works in the background.
+func (s *slabs) close() {
+	s.mu.Lock()
+	s.stop()
+	s.mu.Unlock()
+	s.work.Wait()
 }
 
 // entry returns a collection's slab, made or not.
@@ -63,20 +82,27 @@ func (s *slabs) forget(collection string) {
 	delete(s.all, collection)
 }
 
-// weigh notes what a slab takes, and drops the longest unused others while all
-// together take too much.
-func (s *slabs) weigh(collection string, e *slab, bytes int64) {
+// muchBytes is what was read for once of which the rest of the memory is given
+// back to the system.
+const muchBytes = 8 << 20
+
+// weigh notes what a part of a slab takes, and drops the longest unused other
+// slabs while all together take too much.
+func (s *slabs) weigh(collection string, e *slab, part *int64, bytes int64) {
+	if bytes > muchBytes {
+		debug.FreeOSMemory()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all[collection] != e {
 		return // dropped meanwhile; whoever holds it uses it to the end
 	}
-	e.bytes = bytes
+	*part = bytes
 	for {
 		var total int64
 		oldest, at := "", s.tick+1
 		for name, o := range s.all {
-			total += o.bytes
+			total += o.vectorBytes + o.wordBytes
 			if o != e && o.used < at {
 				oldest, at = name, o.used
 			}
@@ -88,9 +114,9 @@ func (s *slabs) weigh(collection string, e *slab, bytes int64) {
 	}
 }
 
-// follow takes vectors out that a transaction deleted. A generation that was
-// jumped over means that another change is on its way here, in either order:
-// what is made anew from the file is right in any case.
+// follow takes out what a transaction deleted. A generation that was jumped over
+// means that another change is on its way here, in either order: what is made
+// anew from the file is right in any case.
 func (s *slabs) follow(changes ...change) {
 	for _, c := range changes {
 		if c.generation == 0 {
@@ -112,55 +138,94 @@ func (s *slabs) follow(changes ...change) {
 			e.vectors = nil
 		}
 		e.mu.Unlock()
+		e.words.follow(c.generation, func(x *words.Index) bool { x.Delete(c.first, c.last); return true })
 	}
 }
 
-// added puts the vectors of passages in that a transaction made findable.
+// added puts in the passages that a transaction made findable.
 func (s *slabs) added(collection string, generation, first, last int64) {
 	e := s.existing(collection)
 	if e == nil {
 		return
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.vectors == nil || e.vectors.Generation() != uint64(generation-1) {
-		e.vectors = nil
-		return
-	}
-	if err := s.read(context.Background(), e.vectors, collection, first, last); err != nil {
+	switch {
+	case e.vectors == nil:
+	case e.vectors.Generation() != uint64(generation-1), s.read(s.ctx, e.vectors, e.slot, [2]int64{first, last}) != nil:
 		e.vectors = nil // the next search makes it anew, and says what is wrong
-		return
+	default:
+		e.vectors.SetGeneration(uint64(generation))
 	}
-	e.vectors.SetGeneration(uint64(generation))
+	e.mu.Unlock()
+	e.words.follow(generation, func(x *words.Index) bool { return s.readWords(s.ctx, x, [2]int64{first, last}) == nil })
 }
 
-const completedVectors = `select v.id / 2, v.vector from collections c join attachments a on a.collection = c.id join passages p on p.attachment = a.n
-	join vectors v on v.id = 2 * p.id + c.slot where c.id = ? and a.status = 'completed' and p.id between ? and ? order by a.first, p.id`
+// contents is what can be found in a collection at one moment.
+type contents struct {
+	generation, slot int64
+	dims             int
+	runs             [][2]int64 // of ids, ascending
+}
 
-// read puts the vectors of a run of passages into a slab.
-func (s *slabs) read(ctx context.Context, to *vector.Slab, collection string, first, last int64) error {
-	rows, err := s.k.db.Query(ctx, completedVectors, collection, first, last)
-	if err != nil {
-		return err
+func (s *slabs) contents(ctx context.Context, collection string) (contents, error) {
+	var c contents
+	rows, err := s.k.db.Query(ctx, `select c.generation, c.slot, c.dims, coalesce(a.first, 0), coalesce(a.last, -1) from collections c
+		left join attachments a on a.collection = c.id and a.status = 'completed' and a.last >= a.first where c.id = ? order by a.first`, collection)
+	list, err := sqlite.Collect(rows, err, func(r sqlite.Row) (run [2]int64, err error) {
+		return run, r.Scan(&c.generation, &c.slot, &c.dims, &run[0], &run[1])
+	})
+	if err == nil && len(list) == 0 {
+		err = sqlite.ErrNotFound
 	}
-	defer rows.Close()
-	var blob sql.RawBytes // of the row, no copy
+	for _, run := range list {
+		switch n := len(c.runs) - 1; {
+		case run[1] < run[0]:
+		case n >= 0 && c.runs[n][1] == run[0]-1: // one long run is read at once
+			c.runs[n][1] = run[1]
+		default:
+			c.runs = append(c.runs, run)
+		}
+	}
+	return c, err
+}
+
+// read puts the vectors of runs of passages into a slab.
+func (s *slabs) read(ctx context.Context, to *vector.Slab, slot int64, runs ...[2]int64) error {
 	v := make([]float32, 0, to.Dims())
-	for rows.Next() {
-		var id int64
-		if err := rows.Scan(&id, &blob); err != nil {
+	for _, run := range runs {
+		rows, err := s.k.db.Query(ctx, "select id, vector from vectors where id between ? and ? order by id", 2*run[0], 2*run[1]+1)
+		if err != nil {
 			return err
 		}
-		v = decodeVector(v, blob)
-		if err := to.Put(id, v); err != nil {
+		err = eachRow(rows, func() error {
+			var id int64
+			var blob sql.RawBytes // of the row, no copy
+			if err := rows.Scan(&id, &blob); err != nil || id%2 != slot {
+				return err
+			}
+			v = decodeVector(v, blob)
+			return to.Put(id/2, v)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func eachRow(rows *sql.Rows, f func() error) error {
+	defer rows.Close()
+	for rows.Next() {
+		if err := f(); err != nil {
 			return err
 		}
 	}
 	return rows.Err()
 }
 
-// get returns a collection's vectors as they are in the file now.
-func (s *slabs) get(ctx context.Context, collection string) (*vector.Slab, error) {
+// get returns a collection's vectors as they are in the file now, and their
+// slot.
+func (s *slabs) get(ctx context.Context, collection string) (*vector.Slab, int64, error) {
 	e := s.entry(collection)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -171,25 +236,36 @@ func (s *slabs) get(ctx context.Context, collection string) (*vector.Slab, error
 		switch {
 		case err != nil:
 			s.forget(collection)
-			return nil, err
+			return nil, 0, err
 		case dims == 0:
-			return nil, nil
+			return nil, 0, nil
 		case e.vectors != nil && e.vectors.Generation() == uint64(generation) && e.vectors.Dims() == dims:
-			return e.vectors, nil
+			return e.vectors, e.slot, nil
 		}
-		made, err := vector.New(dims)
-		if err != nil {
-			return nil, err
+		if err := s.makeVectors(ctx, collection, e); err != nil {
+			return nil, 0, err
 		}
-		if err := s.read(ctx, made, collection, 0, 1<<62); err != nil {
-			return nil, err
-		}
-		made.SetGeneration(uint64(generation))
-		e.vectors = made
-		s.weigh(collection, e, made.Bytes())
 		// something may have changed while it was read: look again
 	}
-	return e.vectors, nil // changed faster than it can be read: as of a moment ago
+	return e.vectors, e.slot, nil // changed faster than it can be read: as of a moment ago
+}
+
+func (s *slabs) makeVectors(ctx context.Context, collection string, e *slab) error {
+	c, err := s.contents(ctx, collection)
+	if err != nil {
+		return err
+	}
+	made, err := vector.New(c.dims)
+	if err != nil {
+		return err
+	}
+	if err := s.read(ctx, made, c.slot, c.runs...); err != nil {
+		return err
+	}
+	made.SetGeneration(uint64(c.generation))
+	e.vectors, e.slot = made, c.slot
+	s.weigh(collection, e, &e.vectorBytes, made.Bytes())
+	return nil
 }
 
 // Near finds passages by vectors.
@@ -207,15 +283,11 @@ func (k *Keeper) Near(ctx context.Context, by documents.Reader, collection, mode
 	if err != nil || filtered && len(runs) == 0 {
 		return nil, err
 	}
-	vectors, err := k.slabs.get(ctx, collection)
+	vectors, slot, err := k.slabs.get(ctx, collection)
 	if err != nil || vectors == nil {
 		return nil, meaning(err)
 	}
-	var slot int64
-	if err := k.db.Scan(ctx, "select slot from collections where id = ?", []any{collection}, &slot); err != nil {
-		return nil, meaning(err)
-	}
-	q := vector.Query{Vector: v, K: most, Exact: func(ctx context.Context, ids []int64, score func(int64, []float32)) error {
+	q := vector.Query{Vector: v, K: most, Pool: most + spare, Exact: func(ctx context.Context, ids []int64, score func(int64, []float32)) error {
 		return k.exact(ctx, slot, ids, score)
 	}}
 	if filtered {
@@ -225,6 +297,11 @@ func (k *Keeper) Near(ctx context.Context, by documents.Reader, collection, mode
 	if err != nil {
 		return nil, errors.Join(documents.ErrInvalid, err)
 	}
+	if len(hits) == 0 { // the vectors may have been another model's by then
+		if now, err := k.Collection(ctx, by, collection); err != nil || now.Model != model {
+			return nil, cmp.Or(err, fmt.Errorf("%w: the collection moved to another model", documents.ErrConflict))
+		}
+	}
 	out := make([]documents.Scored, len(hits))
 	for i, h := range hits {
 		out[i] = documents.Scored{ID: h.ID, Score: float64(h.Score)}
@@ -232,20 +309,28 @@ func (k *Keeper) Near(ctx context.Context, by documents.Reader, collection, mode
 	return out, nil
 }
 
-// exact reads vectors from the file.
+// spare is how many more vectors are scored exactly than are asked for.
+const spare = 50
+
+// exact reads vectors from the file. One that was deleted since is left out.
 func (k *Keeper) exact(ctx context.Context, slot int64, ids []int64, score func(int64, []float32)) error {
+	at := make([]int64, len(ids))
+	for i, id := range ids {
+		at[i] = 2*id + slot
+	}
+	rows, err := k.db.Query(ctx, "select id, vector from vectors where id in (select value from json_each(?))", toJSON(at))
+	if err != nil {
+		return meaning(err)
+	}
 	var v []float32
-	for _, id := range ids {
-		var blob []byte
-		err := k.db.Scan(ctx, "select vector from vectors where id = ?", []any{2*id + slot}, &blob)
-		if errors.Is(err, sqlite.ErrNotFound) {
-			continue // deleted since the scan
-		}
-		if err != nil {
-			return meaning(err)
+	return meaning(eachRow(rows, func() error {
+		var id int64
+		var blob sql.RawBytes
+		if err := rows.Scan(&id, &blob); err != nil {
+			return err
 		}
 		v = decodeVector(v, blob)
-		score(id, v)
-	}
-	return nil
+		score(id/2, v)
+		return nil
+	}))
 }

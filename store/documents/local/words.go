@@ -3,7 +3,6 @@ package local
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -11,13 +10,15 @@ import (
 	"strings"
 
 	"onebit/store/documents"
+	"onebit/store/documents/words"
 	"onebit/store/sqlite"
 )
 
 // Words of one collection are in the table words_N, N being the collection's
 // number. The table has no copy of the text; with it is deleted what was added.
 const (
-	maxTerms  = 12 // of a query that are looked for
+	maxTerms  = 12 // of a query that are looked for in FTS5
+	maxSmall  = 48 // and where that costs little
 	minCommon = 1000
 	common    = 20  // a term in more than one passage of so many says little
 	most      = 2.2 // what BM25 gives at most for a term, but for its rarity: k1 + 1
@@ -40,7 +41,7 @@ func numberOf(ctx context.Context, t *sqlite.Tx, collection string) (n int64, er
 	return n, t.Scan(ctx, "select n from collections where id = ?", []any{collection}, &n)
 }
 
-// body is one passage's text for the index.
+// body is one passage's text for the indexes.
 type body struct {
 	id         int64
 	path, text string
@@ -48,17 +49,7 @@ type body struct {
 
 func bodies(ctx context.Context, t *sqlite.Tx, a attachment) ([]body, error) {
 	rows, err := t.Query(ctx, "select id, path, text from passages where attachment = ? order by id", a.n)
-	return sqlite.Collect(rows, err, func(r sqlite.Row) (body, error) {
-		var b body
-		var path []string
-		var raw, text string
-		err := r.Scan(&b.id, &raw, &text)
-		if err == nil {
-			err = json.Unmarshal([]byte(raw), &path)
-		}
-		b.path, b.text = documents.Searchable(strings.Join(path, "\n")), documents.Searchable(text)
-		return b, err
-	})
+	return sqlite.Collect(rows, err, scanBody)
 }
 
 func addWords(ctx context.Context, t *sqlite.Tx, a attachment) error {
@@ -87,22 +78,62 @@ func eachWords(ctx context.Context, t *sqlite.Tx, a attachment, query string) er
 	return nil
 }
 
+// asked is a question as both indexes of words take it.
+type asked struct {
+	number   int64 // of the collection
+	terms    []string
+	runs     [][2]int64 // of passages that may be found
+	filtered bool       // whether only those may
+	limit    int
+}
+
 // Words finds passages of one collection by words.
 func (k *Keeper) Words(ctx context.Context, by documents.Reader, collection, query string, filter documents.Filter, limit int) ([]documents.Scored, error) {
-	var n int64
-	err := k.db.Scan(ctx, "select n from collections where id = ? and "+seen, []any{collection, by.All, by.Person, by.Person}, &n)
+	var generation int64
+	a := asked{terms: documents.Terms(query), limit: limit}
+	err := k.db.Scan(ctx, "select n, generation from collections where id = ? and "+seen, []any{collection, by.All, by.Person, by.Person}, &a.number, &generation)
 	if err != nil {
 		return nil, meaning(err)
 	}
-	runs, filtered, err := k.allowed(ctx, collection, filter)
-	if err != nil || filtered && len(runs) == 0 {
+	if len(a.terms) == 0 || limit < 1 {
+		return nil, nil
+	}
+	if a.runs, a.filtered, err = k.allowed(ctx, collection, filter); err != nil || a.filtered && len(a.runs) == 0 {
 		return nil, err
 	}
-	w, err := k.match(ctx, collection, n, quoted(documents.Terms(query)))
-	if err != nil || w.match == "" || limit < 1 {
+	many, err := k.many(ctx, collection)
+	if err != nil {
 		return nil, err
 	}
-	rows, err := k.db.Query(ctx, fmt.Sprintf("select rowid, -rank from words_%[1]d where words_%[1]d match ? order by rank, rowid", n), w.match)
+	if many {
+		if index := k.slabs.wordsOf(collection, generation); index != nil {
+			return k.ranked(ctx, index, a)
+		}
+	}
+	return k.stored(ctx, collection, a)
+}
+
+// many tells collections whose words are worth to be in memory. It looks at no
+// more than it must.
+func (k *Keeper) many(ctx context.Context, collection string) (bool, error) {
+	var n int64
+	err := k.db.Scan(ctx, "select coalesce(sum(chunks), 0) from (select chunks from attachments where collection = ? and status = 'completed' limit ?)",
+		[]any{collection, fewPassages}, &n)
+	return n >= fewPassages, meaning(err)
+}
+
+// stored finds passages by FTS5.
+func (k *Keeper) stored(ctx context.Context, collection string, a asked) ([]documents.Scored, error) {
+	var passages int64
+	err := k.db.Scan(ctx, "select coalesce(sum(chunks), 0) from attachments where collection = ? and status = 'completed'", []any{collection}, &passages)
+	if err != nil {
+		return nil, meaning(err)
+	}
+	w, err := k.match(ctx, a.number, passages, quoted(a.terms), true)
+	if err != nil || w.match == "" {
+		return nil, err
+	}
+	rows, err := k.db.Query(ctx, fmt.Sprintf("select rowid, -rank from words_%[1]d where words_%[1]d match ? order by rank, rowid", a.number), w.match)
 	if missing(err) { // deleted since
 		return nil, documents.ErrNotFound
 	}
@@ -111,17 +142,30 @@ func (k *Keeper) Words(ctx context.Context, by documents.Reader, collection, que
 	}
 	defer rows.Close()
 	var out []documents.Scored
-	for len(out) < limit && rows.Next() {
+	for len(out) < a.limit && rows.Next() {
 		var s documents.Scored
 		if err := rows.Scan(&s.ID, &s.Score); err != nil {
 			return nil, meaning(err)
 		}
 		s.Share = min(1, s.Score/w.weight)
-		if !filtered || within(runs, s.ID) {
+		if !a.filtered || within(a.runs, s.ID) {
 			out = append(out, s)
 		}
 	}
 	return out, meaning(rows.Err())
+}
+
+// phrases are the scores of passages that have any of some phrases, in no order.
+func (k *Keeper) phrases(ctx context.Context, n int64, match string) ([]words.Hit, error) {
+	if match == "" {
+		return nil, nil
+	}
+	rows, err := k.db.Query(ctx, fmt.Sprintf("select rowid, -rank from words_%[1]d where words_%[1]d match ?", n), match)
+	if missing(err) {
+		return nil, documents.ErrNotFound
+	}
+	list, err := sqlite.Collect(rows, err, func(r sqlite.Row) (h words.Hit, err error) { return h, r.Scan(&h.ID, &h.Score) })
+	return list, meaning(err)
 }
 
 // within tells whether an id is in one of some ascending runs.
@@ -144,24 +188,25 @@ type wanted struct {
 	weight float64 // the best score that a passage can have
 }
 
+// counted is a term with the number of passages that have it.
+type counted struct {
+	term string
+	n    int64
+	word words.Word
+}
+
+// rarest returns so many terms that the fewest passages have.
+func rarest(all []counted, most int) []counted {
+	slices.SortStableFunc(all, func(a, b counted) int { return cmp.Compare(a.n, b.n) })
+	return all[:min(len(all), most)]
+}
+
 // match picks the terms that say something: those in few passages, at most
-// maxTerms; where all are common, the three rarest. A term that is nowhere has
+// maxTerms; where all are common, the first three, if there must be some. A term that is nowhere has
 // half its weight: the question may be put in words of its own, or in another
 // language, and then no passage has all of it.
-func (k *Keeper) match(ctx context.Context, collection string, n int64, all []string) (wanted, error) {
-	if len(all) == 0 {
-		return wanted{}, nil
-	}
-	var passages int64
-	err := k.db.Scan(ctx, "select coalesce(sum(chunks), 0) from attachments where collection = ? and status = 'completed'", []any{collection}, &passages)
-	if err != nil {
-		return wanted{}, meaning(err)
-	}
+func (k *Keeper) match(ctx context.Context, n, passages int64, all []string, must bool) (wanted, error) {
 	limit := max(minCommon, passages/common)
-	type counted struct {
-		term string
-		n    int64
-	}
 	var absent float64
 	var rare, rest []counted
 	query := fmt.Sprintf("select count(*) from (select 1 from words_%d where words_%d match ? limit ?)", n, n)
@@ -181,17 +226,16 @@ func (k *Keeper) match(ctx context.Context, collection string, n int64, all []st
 			rare = append(rare, c)
 		}
 	}
-	if len(rare) == 0 {
+	if len(rare) == 0 && must {
 		rare = rest[:min(len(rest), 3)]
 	}
-	slices.SortStableFunc(rare, func(a, b counted) int { return cmp.Compare(a.n, b.n) })
 	bound := maxTerms
 	if passages <= limit {
-		bound *= 4 // it costs little
+		bound = maxSmall // it costs little
 	}
 	w := wanted{weight: most * absent}
 	var out []string
-	for _, c := range rare[:min(len(rare), bound)] {
+	for _, c := range rarest(rare, bound) {
 		out = append(out, c.term)
 		w.weight += most * rarity(c.n, passages)
 	}

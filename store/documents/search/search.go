@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"onebit/store/documents"
 	"onebit/store/documents/ingest"
@@ -146,26 +147,37 @@ func (s *Searcher) Search(ctx context.Context, by documents.Reader, q Query) (An
 	return a, nil
 }
 
-// gather asks for words and vectors and joins them.
+// gather asks for words and vectors, at the same time, and joins them.
 func (s *Searcher) gather(ctx context.Context, by documents.Reader, q Query, a *Answer) ([]found, error) {
 	want := max(pool, q.K)
-	var words, vectors []documents.Scored
-	var err error
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var words []documents.Scored
+	var wrong error
+	var group sync.WaitGroup
+	defer group.Wait()
+	if a.Mode != Vectors {
+		group.Go(func() {
+			words, wrong = each(q.Collections, want, func(c string) ([]documents.Scored, error) {
+				return s.Keeper.Words(ctx, by, c, q.Text, q.Filter, want)
+			})
+		})
+	}
+	var vectors []documents.Scored
 	if a.Mode != Words {
+		var err error
 		vectors, err = s.vectors(ctx, by, q, want)
 		switch {
 		case errors.Is(err, ingest.ErrUnavailable) && a.Mode == Hybrid:
 			a.Mode = Words
 		case err != nil:
+			stop() // nobody needs the words then
 			return nil, err
 		}
 	}
-	if a.Mode != Vectors {
-		if words, err = each(q.Collections, want, func(c string) ([]documents.Scored, error) {
-			return s.Keeper.Words(ctx, by, c, q.Text, q.Filter, want)
-		}); err != nil {
-			return nil, err
-		}
+	group.Wait()
+	if wrong != nil {
+		return nil, wrong
 	}
 	return join(words, vectors, a.Mode), nil
 }

@@ -8,6 +8,7 @@
 package model
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"runtime"
@@ -62,7 +63,7 @@ func (r Rounding) twice(parameters uint64) bool {
 }
 
 // Model is a loaded model. Its methods may be called by several goroutines at
-// once; passes run one after another. Close needs all Evals to have returned.
+// once; passes run one after another. Close needs all Evals, Saves and Restores to have returned.
 type Model struct {
 	p       *params
 	k       *tensor.Kernels
@@ -82,13 +83,17 @@ type Model struct {
 	parameters, bytes uint64
 	resident          int64 // bytes of packed weights
 
+	identity [sha256.Size]byte // see identify
+
 	mu      sync.Mutex // held during Eval, and by whatever else uses the fields below
 	team    *tensor.Team
 	decode  int // workers of a small pass
 	prefill int // workers of a large pass
 	work    workspace
-	free    []page
-	closed  bool
+
+	room   sync.Mutex // for what sessions take, also during Eval; taken after mu
+	free   []page
+	closed bool // set with both held
 }
 
 // layer holds the weights of one transformer block.
@@ -132,6 +137,7 @@ func Load(f *gguf.File, cfg Config) (*Model, error) {
 		return nil, fmt.Errorf("loading the weights: %w", err)
 	}
 	m.prepare()
+	m.identity = m.identify(f)
 	return m, nil
 }
 
@@ -229,6 +235,8 @@ func (m *Model) Close() {
 	if m.closed {
 		return
 	}
+	m.room.Lock()
+	defer m.room.Unlock()
 	m.closed = true
 	if m.team != nil {
 		m.team.Close()

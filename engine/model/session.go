@@ -89,8 +89,8 @@ func (s *Session) shrink(n int) {
 	if n >= len(s.pages) {
 		return
 	}
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
+	s.m.room.Lock()
+	defer s.m.room.Unlock()
 	if own := max(n, s.lent); !s.m.closed && own < len(s.pages) {
 		s.m.free = append(s.m.free, s.pages[own:]...)
 	}
@@ -118,7 +118,7 @@ func (e *ContextError) Error() string {
 	return fmt.Sprintf("%d tokens are more than the context of %d", e.Tokens, e.Capacity)
 }
 
-// reserve makes room for tokens up to position n. The model's mutex is held.
+// reserve makes room for tokens up to position n.
 func (s *Session) reserve(n int) error {
 	m := s.m
 	if full := len(s.ids) / pageTokens; s.lent > full { // what is appended goes to the page after the full ones
@@ -142,6 +142,11 @@ func (s *Session) reserve(n int) error {
 // newPage returns a page that nobody uses. Its content is old or zero: what is
 // read of it was written before, by the same session.
 func (m *Model) newPage() (pg page, err error) {
+	m.room.Lock()
+	defer m.room.Unlock()
+	if m.closed {
+		return nil, ErrClosed
+	}
 	if n := len(m.free); n > 0 {
 		pg = m.free[n-1]
 		m.free = m.free[:n-1]

@@ -77,6 +77,7 @@ type Snapshot struct {
 // Timings counts tokens and the time spent on them.
 type Timings struct {
 	Cached     int           // prompt tokens found in the slot's session
+	Snapshot   bool          // the session came from a file, and this is the first task that uses it
 	Prompt     int           // prompt tokens processed
 	PromptFor  time.Duration // from the slot's taking the task to the first token
 	Predicted  int

@@ -34,11 +34,17 @@ type Scheduler struct {
 	wake chan struct{} // holds a token when the queue changed
 
 	mu      sync.Mutex // guards what follows; never held over a forward pass
-	queue   []*Task
+	queue   []waiting
 	closed  bool
 	lastID  int
 	states  []State
 	metrics Metrics
+}
+
+// waiting is what waits for a slot: a task or an operation.
+type waiting struct {
+	task *Task
+	op   *operation
 }
 
 // plan says which slot a step of the pass belongs to.
@@ -72,19 +78,25 @@ func (s *Scheduler) Submit(tasks ...*Task) error {
 	for _, t := range tasks {
 		s.lastID++
 		t.id = s.lastID
+		s.queue = append(s.queue, waiting{task: t})
 	}
-	s.queue = append(s.queue, tasks...)
+	s.rouse()
+	return nil
+}
+
+// rouse makes Run look at what there is to do.
+func (s *Scheduler) rouse() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
-	return nil
 }
 
 // Run works until ctx is done, then ends all tasks.
 func (s *Scheduler) Run(ctx context.Context) {
 	defer s.stop()
 	for ctx.Err() == nil {
+		s.settle()
 		s.dropCancelled()
 		s.admit()
 		if s.plan(); len(s.steps) > 0 {
@@ -98,16 +110,26 @@ func (s *Scheduler) Run(ctx context.Context) {
 	}
 }
 
-// stop ends every task and closes the sessions.
+// stop ends every task and closes the sessions, once nobody works on them any more.
 func (s *Scheduler) stop() {
 	s.mu.Lock()
 	queue := s.queue
 	s.queue, s.closed = nil, true
 	s.mu.Unlock()
-	for _, t := range queue {
-		t.Box.post(Event{Kind: Failed, Index: t.Index, Err: ErrStopped})
+	for _, w := range queue {
+		if w.op != nil {
+			w.op.err = ErrStopped
+			close(w.op.granted)
+			continue
+		}
+		w.task.Box.post(Event{Kind: Failed, Index: w.task.Index, Err: ErrStopped})
 	}
 	for _, sl := range s.slots {
+		if sl.held != nil {
+			sl.held.cancel(ErrStopped)
+			<-sl.held.released
+			s.settleSlot(sl)
+		}
 		if sl.task != nil {
 			s.fail(sl, ErrStopped)
 		}
@@ -126,38 +148,47 @@ func (s *Scheduler) dropCancelled() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	kept := s.queue[:0]
-	for _, t := range s.queue {
-		if !t.cancelled() {
-			kept = append(kept, t)
+	for _, w := range s.queue {
+		if w.op != nil || !w.task.cancelled() { // who waits for an operation withdraws it
+			kept = append(kept, w)
 		}
 	}
 	clear(s.queue[len(kept):])
 	s.queue = kept
 }
 
-// admit gives queued tasks to idle slots, first come first served. A task that
-// wants a busy slot waits without holding up those behind it.
+// admit gives idle slots to what is queued, first come first served. What wants
+// a busy slot waits without holding up what is behind it.
 func (s *Scheduler) admit() {
 	for {
-		t, sl := s.nextAdmission()
-		if t == nil {
+		switch w, sl := s.nextAdmission(); {
+		case w.op != nil:
+			s.grant(sl, w.op)
+		case w.task != nil:
+			s.begin(sl, w.task)
+		default:
 			return
 		}
-		s.begin(sl, t)
 	}
 }
 
-// nextAdmission takes the first task that some idle slot can have.
-func (s *Scheduler) nextAdmission() (*Task, *slot) {
+// nextAdmission takes the first of the queue that some idle slot can have.
+func (s *Scheduler) nextAdmission() (waiting, *slot) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, t := range s.queue {
-		if sl := s.choose(t); sl != nil {
+	for i, w := range s.queue {
+		var sl *slot
+		if w.op == nil {
+			sl = s.choose(w.task)
+		} else if named := s.slots[w.op.slot]; named.idle() {
+			sl = named
+		}
+		if sl != nil {
 			s.queue = append(s.queue[:i:i], s.queue[i+1:]...)
-			return t, sl
+			return w, sl
 		}
 	}
-	return nil, nil
+	return waiting{}, nil
 }
 
 // Parts of a prompt or of a slot's last prompt, below which a common beginning
@@ -174,7 +205,7 @@ func (s *Scheduler) choose(t *Task) *slot {
 	var best, oldest *slot
 	longest := 0
 	for _, sl := range s.slots {
-		if sl.task != nil || t.Options.Slot >= 0 && t.Options.Slot != sl.id {
+		if !sl.idle() || t.Options.Slot >= 0 && t.Options.Slot != sl.id {
 			continue
 		}
 		if oldest == nil || sl.usedAt < oldest.usedAt {
@@ -214,14 +245,23 @@ func (s *Scheduler) begin(sl *slot, t *Task) {
 
 // prepare gives the slot what the task needs. After an error the slot stays idle.
 func (s *Scheduler) prepare(sl *slot, t *Task, now time.Time) error {
-	if sl.session == nil {
-		session, err := s.cfg.Engine.NewSession()
-		if err != nil {
-			return fmt.Errorf("making a session: %w", err)
-		}
-		sl.session = session
+	if err := s.open(sl); err != nil {
+		return err
 	}
 	sl.begin(t, s.cfg.NewSampler(t.Sampling), now)
+	return nil
+}
+
+// open makes sure that a slot has a session.
+func (s *Scheduler) open(sl *slot) error {
+	if sl.session != nil {
+		return nil
+	}
+	session, err := s.cfg.Engine.NewSession()
+	if err != nil {
+		return fmt.Errorf("making a session: %w", err)
+	}
+	sl.session = session
 	return nil
 }
 
@@ -359,7 +399,7 @@ func (s *Scheduler) reset(sl *slot) {
 	if sl.session != nil {
 		sl.session.Close()
 	}
-	sl.session, sl.tokens, sl.promptAt = nil, nil, 0
+	sl.session, sl.tokens, sl.promptAt, sl.restored = nil, nil, 0, false
 }
 
 // errNoLogits reports an engine that broke its contract.

@@ -15,6 +15,9 @@ type slot struct {
 	tokens   []int32 // what the session holds
 	promptAt int     // how many of tokens were the last task's prompt
 	usedAt   int     // order of last use, 0 is never
+	restored bool    // what the session holds came from a file, and no task has used it yet
+
+	held *operation // nil when nobody works on the session from outside
 
 	task     *Task    // nil when idle
 	pending  []int32  // tokens to be evaluated next
@@ -26,6 +29,9 @@ type slot struct {
 	prompted time.Time // when the first token came
 	stats    Timings
 }
+
+// idle reports whether the slot can be given a task or an operation.
+func (s *slot) idle() bool { return s.task == nil && s.held == nil }
 
 // prefilling reports whether a part of the prompt is still to be processed.
 func (s *slot) prefilling() bool { return s.task != nil && s.scores == nil && s.stats.Predicted == 0 }
@@ -54,7 +60,8 @@ func (s *slot) begin(t *Task, sampler *model.Sampler, now time.Time) {
 	s.task, s.sampler, s.pending = t, sampler, t.Prompt[keep:]
 	s.out = output{stops: t.Options.Stop}
 	s.started, s.prompted = now, time.Time{}
-	s.stats = Timings{Cached: keep}
+	s.stats = Timings{Cached: keep, Snapshot: s.restored && keep > 0}
+	s.restored = false
 }
 
 // end makes the slot idle. Its tokens stay for a later prompt to reuse.

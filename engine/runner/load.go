@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"fmt"
+	"io"
 	"runtime"
 	"slices"
 
@@ -153,6 +154,25 @@ type timeline struct{ *model.Session }
 
 // Fork implements batch.Forker.
 func (t timeline) Fork() (batch.Session, error) { return timeline{t.Session.Fork()}, nil }
+
+// Save implements Stater.
+func (b *builtIn) Save(ctx context.Context, session batch.Session, w io.Writer) (int64, error) {
+	return session.(timeline).Session.Save(ctx, w)
+}
+
+// StateTokens implements Stater.
+func (b *builtIn) StateTokens(r io.Reader, size int64) (int, error) {
+	return b.model.StateTokens(r, size)
+}
+
+// Restore implements Stater.
+func (b *builtIn) Restore(ctx context.Context, r io.Reader, size int64) (batch.Session, []int32, error) {
+	s, err := b.model.Restore(ctx, r, size)
+	if err != nil {
+		return nil, nil, err
+	}
+	return timeline{s}, s.Tokens(), nil
+}
 
 func (b *builtIn) Eval(ctx context.Context, steps []batch.Step) error {
 	b.steps = b.steps[:0]

@@ -20,7 +20,7 @@ type action func(s *service, w http.ResponseWriter, r *http.Request) *problem
 // refused by name rather than as unknown.
 var absent = [...]string{
 	"/infill", "/responses", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens",
-	"/v1/audio/transcriptions", "/lora-adapters", "/slots/{id}", "/v1/chat/completions/control",
+	"/v1/audio/transcriptions", "/lora-adapters", "/v1/chat/completions/control",
 }
 
 // routes builds the handler of all paths.
@@ -37,6 +37,7 @@ func (r *Runner) routes() http.Handler {
 	add("GET", (*service).model, "/models/{id...}", "/v1/models/{id...}")
 	add("GET", (*service).props, "/props")
 	add("GET", (*service).listSlots, "/slots")
+	add("POST", generating((*service).slotAction), "/slots/{id}")
 	add("GET", (*service).metrics, "/metrics")
 	add("POST", generating((*service).chat), "/chat/completions", "/v1/chat/completions")
 	add("POST", generating((*service).countChat), "/chat/completions/input_tokens", "/v1/chat/completions/input_tokens")

@@ -70,6 +70,7 @@ type Runner struct {
 	cfg     Config
 	log     *slog.Logger
 	handler http.Handler
+	states  *stateFolder            // where the state of slots is kept; nil for nowhere
 	service atomic.Pointer[service] // nil while loading
 	addr    atomic.Pointer[net.Addr]
 }
@@ -125,6 +126,14 @@ func (r *Runner) Addr() net.Addr {
 // Run listens at once, loads the model and serves until ctx ends, which is no
 // error. It fails when it cannot listen or the model cannot be used.
 func (r *Runner) Run(ctx context.Context) error {
+	if r.cfg.SlotDir != "" {
+		states, err := openStates(r.cfg.SlotDir)
+		if err != nil {
+			return err
+		}
+		defer states.close()
+		r.states = states
+	}
 	ln, err := r.listen(ctx)
 	if err != nil {
 		return err
@@ -220,6 +229,7 @@ func (r *Runner) work(ctx context.Context) error {
 		return fmt.Errorf("trying %q: %w", r.cfg.Model, err)
 	}
 	s := newService(r.cfg, parts)
+	s.states = r.states
 	r.service.Store(s)
 	r.log.Info("ready", "model", r.cfg.Alias, "slots", parts.Slots, "context", parts.Context,
 		"after", time.Since(begun).Round(time.Millisecond))

@@ -21,6 +21,7 @@ type service struct {
 	scheduler *batch.Scheduler // nil for a model that makes vectors
 	texts     *batch.Texts     // of such a model
 	markers   map[int32]bool   // control tokens that chat answers are taken apart by
+	states    *stateFolder     // nil when the state of slots is not kept
 	created   int64            // Unix seconds
 	asking    asking           // how decisions are made
 }

@@ -19,7 +19,8 @@ type timingsView struct {
 	PredictedMS         float64 `json:"predicted_ms"`
 	PredictedPerTokenMS float64 `json:"predicted_per_token_ms"`
 	PredictedPerSecond  float64 `json:"predicted_per_second"`
-	// Cache says where the reused tokens came from: "live" is the slot's session.
+	// Cache says where the reused tokens came from: "live" is the slot's session, "snapshot" a
+	// session that was restored from a file and is used for the first time.
 	Cache string `json:"cache,omitempty"`
 }
 
@@ -32,7 +33,10 @@ func newTimingsView(t batch.Timings) timingsView {
 	}
 	v.PromptPerTokenMS, v.PromptPerSecond = rates(t.Prompt, t.PromptFor)
 	v.PredictedPerTokenMS, v.PredictedPerSecond = rates(max(0, t.Predicted-1), t.PredictFor)
-	if t.Cached > 0 {
+	switch {
+	case t.Snapshot:
+		v.Cache = "snapshot"
+	case t.Cached > 0:
 		v.Cache = "live"
 	}
 	return v

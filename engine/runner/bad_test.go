@@ -176,7 +176,7 @@ func TestUnknownRoutes(t *testing.T) {
 			{"DELETE", "/v1/models", http.StatusMethodNotAllowed},
 			{"OPTIONS", "/v1/chat/completions", http.StatusMethodNotAllowed},
 			{"POST", "/v1/messages", http.StatusNotImplemented},
-			{"POST", "/slots/0", http.StatusNotImplemented},
+			{"GET", "/slots/0", http.StatusMethodNotAllowed},
 		}
 		for _, tt := range tests {
 			r := f.do(t.Context(), tt.method, tt.path, "{}")

@@ -29,6 +29,14 @@ type asked struct {
 		Thinking *bool `json:"enable_thinking"`
 	} `json:"chat_template_kwargs"`
 	Standin string `json:"standin"`
+
+	// what matters where slots hold something
+	Tools       json.RawMessage `json:"tools"`
+	Slot        *int            `json:"id_slot"`
+	CachePrompt *bool           `json:"cache_prompt"`
+	MaxTokens   *int            `json:"max_tokens"`
+	IgnoreEOS   bool            `json:"ignore_eos"`
+	turn        *turn
 }
 
 // text is what the request says, roughly.
@@ -74,6 +82,14 @@ func (s *server) generate(w http.ResponseWriter, r *http.Request) {
 		select {
 		case s.slots <- struct{}{}:
 			defer func() { <-s.slots }()
+			if s.table != nil {
+				var ok bool
+				if a.turn, ok = s.table.begin(r, a); !ok {
+					leave(r, "slot")
+					return
+				}
+				defer s.table.end(a.turn, s.said(a))
+			}
 			if f := s.of(r, a); s.before(w, r, f) {
 				s.reply(w, r, a, f)
 			}
@@ -87,9 +103,13 @@ func (s *server) generate(w http.ResponseWriter, r *http.Request) {
 func chat(r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/chat/completions") }
 
 // usage and timings are those of every answer. An NPU server has fewer.
-func (s *server) costs(o map[string]any) {
+func (s *server) costs(o map[string]any, a asked) {
+	prompt, cached, made := 14, 9, len(s.said(a))
+	if a.turn != nil {
+		prompt, cached = len(a.turn.prompt), a.turn.cached
+	}
 	o["usage"] = map[string]any{
-		"prompt_tokens": 14, "completion_tokens": len(pieces), "total_tokens": 14 + len(pieces), "prompt_tokens_details": map[string]int{"cached_tokens": 9},
+		"prompt_tokens": prompt, "completion_tokens": made, "total_tokens": prompt + made, "prompt_tokens_details": map[string]int{"cached_tokens": cached},
 	}
 	t := map[string]any{"prompt_ms": 61.5, "predicted_ms": 40.2, "predicted_per_second": 174.1}
 	switch s.kind {
@@ -98,7 +118,7 @@ func (s *server) costs(o map[string]any) {
 	case zinc:
 		return // it says no timings
 	default:
-		t["cache_n"], t["prompt_n"], t["predicted_n"] = 9, 5, len(pieces)
+		t["cache_n"], t["prompt_n"], t["predicted_n"] = cached, prompt-cached, made
 	}
 	o["timings"] = t
 }
@@ -110,7 +130,8 @@ func (s *server) reply(w http.ResponseWriter, r *http.Request, a asked, f fault)
 		s.stream(w, r, a, f, thinks)
 		return
 	}
-	text := strings.Join(pieces, "")
+	said := s.said(a)
+	text := strings.Join(said, "")
 	choice := map[string]any{"index": 0, "finish_reason": "stop"}
 	o := map[string]any{"id": "standin-1", "created": time.Now().Unix(), "model": s.model, "choices": []any{choice}}
 	if chat(r) {
@@ -123,9 +144,9 @@ func (s *server) reply(w http.ResponseWriter, r *http.Request, a asked, f fault)
 	} else {
 		o["object"], choice["text"] = "text_completion", text
 	}
-	s.costs(o)
+	s.costs(o, a)
 	w.Header().Set("Content-Type", "application/json")
-	for i := range pieces { // an unstreamed answer takes its time too
+	for i := range said { // an unstreamed answer takes its time too
 		if !s.during(r, f, i, func(string) bool { return true }) {
 			return
 		}
@@ -175,7 +196,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, a asked, f fault
 	if thinks && !step(map[string]any{"reasoning_content": "Let me think."}, "", nil) {
 		return
 	}
-	for i, p := range pieces {
+	for i, p := range s.said(a) {
 		if !s.during(r, f, i, send) || !step(map[string]any{"content": p}, p, nil) {
 			return
 		}
@@ -183,7 +204,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, a asked, f fault
 	step(map[string]any{}, "", "stop")
 	if a.Options.IncludeUsage {
 		more := map[string]any{}
-		s.costs(more)
+		s.costs(more, a)
 		event([]any{}, more)
 	}
 	send("data: [DONE]\n\n")

@@ -23,15 +23,17 @@ func (s *server) llamaRoutes(mux *http.ServeMux) {
 			answer(w, map[string]any{"default_generation_settings": map[string]int{"n_ctx": 4096}, "total_slots": cap(s.slots)})
 		},
 		"GET /slots": func(w http.ResponseWriter, _ *http.Request) {
+			if s.table != nil {
+				answer(w, s.table.list())
+				return
+			}
 			var all []any
 			for i := range cap(s.slots) {
 				all = append(all, map[string]any{"id": i, "is_processing": i < len(s.slots)})
 			}
 			answer(w, all)
 		},
-		"POST /slots/{id}": func(w http.ResponseWriter, _ *http.Request) {
-			refuse(w, http.StatusNotImplemented, "This server does not support slots action. Start it with `--slot-save-path`", "not_supported_error")
-		},
+		"POST /slots/{id}": s.act,
 		"GET /metrics": func(w http.ResponseWriter, _ *http.Request) {
 			if !s.has("--metrics") {
 				refuse(w, http.StatusNotImplemented, "This server does not support metrics endpoint. Start it with `--metrics`", "not_supported_error")

@@ -8,6 +8,8 @@
 //	STANDIN_DEVICES      what --list-devices prints, with commas (HRX0,Vulkan0,ROCm0)
 //	STANDIN_MODEL_TYPES  what --list-model-types prints, with spaces
 //	STANDIN_LOAD         how long it loads (100ms)
+//	STANDIN_STATE        bytes of a token in the files of --slot-save-path (64)
+//	STANDIN_PREFILL      how long a token of a prompt takes that no slot has, with --slot-save-path (0s)
 //	STANDIN_FAULT        what it does wrong to every request, see fault.go; a request may say so itself
 package main
 
@@ -129,6 +131,7 @@ type server struct {
 	ready  time.Time
 	fault  fault
 	slots  chan struct{} // a place for each running generation
+	table  *table        // nil without --slot-save-path
 }
 
 func newServer(args []string) *server {
@@ -147,6 +150,9 @@ func newServer(args []string) *server {
 		n = 1
 	}
 	s.slots = make(chan struct{}, n)
+	if s.kind == llama {
+		s.table = newTable(s)
+	}
 	return s
 }
 

@@ -141,6 +141,7 @@ func TestSlotsOfTheStandin(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", path, "onebit/e2e/standin").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	t.Setenv("STANDIN_FAULT", "slow:2") // so that a slot can be seen at work
 	dir := t.TempDir()
 	start := program(t, path, "-m", "m.gguf", "-np", "2", "--slot-save-path", dir)
 	backendtest.RunSlots(t, &backendtest.Slots{URL: start(), Dir: dir, Again: start, Exact: true, Loose: true})

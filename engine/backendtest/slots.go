@@ -50,10 +50,14 @@ type slotAnswer struct {
 	} `json:"error"`
 }
 
-// post sends an object.
-func post(t *testing.T, url, body string) (int, slotAnswer) {
+// ask sends a request and returns the answer's status and body.
+func ask(t *testing.T, method, url, body string) (int, []byte) {
 	t.Helper()
-	r, err := http.Post(url, "application/json", strings.NewReader(body))
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,11 +66,18 @@ func post(t *testing.T, url, body string) (int, slotAnswer) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return r.StatusCode, b
+}
+
+// post sends an object.
+func post(t *testing.T, url, body string) (int, slotAnswer) {
+	t.Helper()
+	status, b := ask(t, http.MethodPost, url, body)
 	var a slotAnswer
 	if err := json.Unmarshal(b, &a); err != nil {
-		t.Fatalf("%s: %d %s", url, r.StatusCode, b)
+		t.Fatalf("%s: %d %s", url, status, b)
 	}
-	return r.StatusCode, a
+	return status, a
 }
 
 // act does something with a slot.
@@ -224,16 +235,11 @@ func slotBusy(t *testing.T, s *Slots) {
 		done <- s.complete(t, 0, ids(3, 200), 40)
 	}()
 	for { // until it has begun
-		r, err := http.Get(s.URL + "/slots")
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, b := ask(t, http.MethodGet, s.URL+"/slots", "")
 		var slots []struct {
 			Busy bool `json:"is_processing"`
 		}
-		err = json.NewDecoder(r.Body).Decode(&slots)
-		r.Body.Close()
-		if err != nil || len(slots) != 2 {
+		if err := json.Unmarshal(b, &slots); err != nil || len(slots) != 2 {
 			t.Fatalf("%d slots, %v", len(slots), err)
 		}
 		if slots[0].Busy {

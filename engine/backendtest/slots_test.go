@@ -61,7 +61,7 @@ func own(t *testing.T, model, dir string) func() string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := runner.New(runner.Config{Model: model, Parallel: 2, Context: 1024, SlotDir: dir, CacheDir: os.TempDir(), Listener: l})
+		r, err := runner.New(runner.Config{Model: model, Parallel: 2, Context: 1024, SlotDir: dir, CacheDir: t.TempDir(), Listener: l})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -157,7 +157,7 @@ func (t timeline) Fork() (batch.Session, error) { return timeline{t.Session.Fork
 
 // Save implements Stater.
 func (b *builtIn) Save(ctx context.Context, session batch.Session, w io.Writer) (int64, error) {
-	return session.(timeline).Session.Save(ctx, w)
+	return session.(timeline).Save(ctx, w)
 }
 
 // StateTokens implements Stater.

@@ -19,11 +19,11 @@ func (d door) Enter(r *http.Request, route string) (context.Context, error) {
 	if route == "/health" {
 		return r.Context(), nil
 	}
-	ctx, err := d.b.arrived(r)
+	p, err := d.b.auth.Identify(r.Context(), r)
 	if err != nil {
 		return nil, err
 	}
-	p, err := d.b.auth.Identify(ctx, r)
+	ctx, err := d.b.arrived(r)
 	if err != nil {
 		return nil, err
 	}

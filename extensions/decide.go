@@ -30,12 +30,19 @@ type Input struct {
 	Body       []byte
 	Private    bool            // it must not be remembered for dry runs
 	Candidates []abi.Candidate // those that it may use, in the box's order
+	Free       []string        // of those, the ones that would begin with it at once
+
+	// What is known about a candidate for this prompt. Each may be nil, and is asked only when it matters.
+	Expect func(candidate string) int           // tokens that it would not compute again
+	Wait   func(candidate string) time.Duration // until it would begin
 }
 
 // Outcome is a decision. It names a candidate unless it refuses or there was none.
 type Outcome struct {
 	Candidate  string
-	Class      string // empty when nobody said one
+	Ranked     []string      // those that are tried in turn, Candidate first
+	Patience   time.Duration // how long Candidate is waited for before the next is tried; 0: as long as for any
+	Class      string        // empty when nobody said one
 	Confidence float64
 	Params     map[string]json.RawMessage // to set in the request, within Bounds
 	Headers    map[string]string          // of the response; names begin with x-laya-
@@ -44,6 +51,8 @@ type Outcome struct {
 	Why        string                     // for people, fit for a header
 	Module     string                     // NAME@SHA8 of the module that decided; empty for the default policy
 	Kept       bool                       // it was decided in an earlier turn
+
+	Conversation string // to Settle with; empty when nothing is remembered
 }
 
 // Refusal is what a client is told that is turned away.
@@ -71,15 +80,20 @@ func (m *Manager) Decide(ctx context.Context, in Input) Outcome {
 	if err != nil {
 		return byDefault(in.Candidates) // whoever serves it will say what is wrong with it
 	}
-	who := conversation.Of(in.Tenant, in.Header, prompt)
-	e, err := m.kept.take(ctx, who.ID)
+	owner := Owner{Person: in.Tenant, Key: in.Key, Private: in.Private}
+	who := conversation.Of(owner.scope(), in.Header, prompt)
+	e, err := m.kept.take(ctx, owner, who)
 	if err != nil {
 		return byDefault(in.Candidates)
 	}
 	defer e.give()
 	policy, classifier = bound() // the turn may have been long in coming
 	d := &deciding{m: m, in: in, prompt: prompt, who: who, kept: e, policy: policy, classifier: classifier, now: m.cfg.Now()}
-	return d.decide(ctx)
+	o := d.decide(ctx)
+	if o.Refusal == nil {
+		m.keep(e)
+	}
+	return o
 }
 
 // byDefault is the default policy: what is healthy on an HRX device, else the first that is healthy, else the first.
@@ -88,11 +102,17 @@ func byDefault(from []abi.Candidate) Outcome {
 	if len(from) == 0 {
 		return o
 	}
-	best := slices.IndexFunc(from, func(c abi.Candidate) bool { return c.Healthy && c.Device == "hrx" })
-	if best < 0 {
-		best = max(0, slices.IndexFunc(from, func(c abi.Candidate) bool { return c.Healthy }))
+	for _, hrx := range []bool{true, false} {
+		for _, c := range from {
+			if c.Healthy && (c.Device == "hrx") == hrx {
+				o.Ranked = append(o.Ranked, c.ID)
+			}
+		}
 	}
-	o.Candidate = from[best].ID
+	if o.Ranked == nil {
+		o.Ranked = []string{from[0].ID}
+	}
+	o.Candidate = o.Ranked[0]
 	return o
 }
 
@@ -104,6 +124,7 @@ type deciding struct {
 	who                conversation.Identity
 	kept               *entry
 	policy, classifier *place
+	turn               int
 	now                time.Time
 	req                abi.Request
 	fallback           Outcome
@@ -111,16 +132,21 @@ type deciding struct {
 
 func (d *deciding) decide(ctx context.Context) Outcome {
 	k := &d.kept.decision
-	valid := k.decided && (k.until.IsZero() || d.now.Before(k.until)) && d.serves(k.outcome.Candidate)
+	d.turn = max(d.who.Turn, k.turns)
+	if d.who.Alike == nil {
+		d.turn = max(d.who.Turn, k.turns+1) // the client may send no more than what is new
+	}
+	stays := k.decided && d.serves(k.outcome.Candidate)
+	valid := stays && (k.until.IsZero() || d.now.Before(k.until))
 	if valid && (d.policy == nil || !d.policy.EveryTurn) {
-		o := k.outcome
-		o.Kept, o.Why = true, o.Why+"; kept"
-		return o
+		k.turns = d.turn
+		return d.again()
 	}
 	d.ask()
 	d.fallback = byDefault(d.in.Candidates)
-	if valid {
+	if stays {
 		d.fallback.Candidate = k.outcome.Candidate // a failure in a later turn moves nobody
+		d.fallback.Ranked = d.ranked(k.outcome.Candidate, d.fallback.Ranked)
 		for i := range d.req.Candidates {
 			d.req.Candidates[i].Sticky = d.req.Candidates[i].ID == k.outcome.Candidate
 		}
@@ -136,13 +162,52 @@ func (d *deciding) decide(ctx context.Context) Outcome {
 		d.m.recorded.add(d.req)
 	}
 	d.observe(o)
-	if keep && o.Refusal == nil && ctx.Err() == nil {
+	if o.Refusal != nil {
+		return o
+	}
+	o = d.place(o, stays)
+	if keep && ctx.Err() == nil {
 		k.decided, k.outcome, k.until = true, o, time.Time{}
+		if k.turns = d.turn; k.first.IsZero() {
+			k.first = d.now
+		}
 		if ttl > 0 {
 			k.until = d.now.Add(ttl)
 		}
 	}
 	return o
+}
+
+// place says where a conversation goes that was just decided about. One that has a place stays there unless its policy's
+// wish is worth the change.
+func (d *deciding) place(o Outcome, stays bool) Outcome {
+	o.Conversation = string(d.kept.id)
+	if k := &d.kept.decision; k.decided {
+		switch {
+		case !stays:
+			o.Why += "; " + d.lost()
+		case o.Candidate != k.outcome.Candidate:
+			moves, why := d.moves(o.Candidate)
+			if !moves {
+				o.Ranked = d.ranked(k.outcome.Candidate, o.Ranked)
+				o.Candidate = k.outcome.Candidate
+			}
+			o.Why += "; " + why
+		default:
+			o.Why += "; kept"
+		}
+	}
+	o.Patience = d.patience(o)
+	return o
+}
+
+// tokens is how many the prompt has, estimated.
+func (d *deciding) tokens() int {
+	whole := 0
+	for _, t := range d.prompt.Turns {
+		whole += len(t.Text)
+	}
+	return (whole + 3) / 4
 }
 
 // serves tells whether a candidate is there and healthy, or no other is: a conversation must not be caught where nothing
@@ -165,16 +230,17 @@ func (d *deciding) serves(id string) bool {
 // ask makes what a module is given.
 func (d *deciding) ask() {
 	last := d.prompt.LastUser()
-	whole := 0
-	for _, t := range d.prompt.Turns {
-		whole += len(t.Text)
-	}
 	tenant := sha256.Sum256([]byte("tenant\x00" + d.in.Tenant))
 	d.req = abi.Request{
-		V: abi.Version, ID: d.in.ID, Conversation: string(d.who.ID), Turn: d.who.Turn, API: d.in.API, Model: d.in.Model,
-		Tenant: hex.EncodeToString(tenant[:8]), Tokens: (whole + 3) / 4, Bytes: len(last),
+		V: abi.Version, ID: d.in.ID, Conversation: string(d.kept.id), Turn: d.turn, API: d.in.API, Model: d.in.Model,
+		Tenant: hex.EncodeToString(tenant[:8]), Key: d.in.Key, Hour: d.now.Hour(), Tokens: d.tokens(), Bytes: len(last),
 		Flags:      abi.Flags{Stream: d.in.Stream, Tools: d.prompt.Tools, Images: d.prompt.Images, JSON: d.prompt.JSON},
 		Candidates: slices.Clone(d.in.Candidates),
+	}
+	if d.in.Expect != nil {
+		for i := range d.req.Candidates {
+			d.req.Candidates[i].Cached = d.in.Expect(d.req.Candidates[i].ID)
+		}
 	}
 	d.req.Head, d.req.Tail = payload.Cut(last)
 	for _, name := range d.m.cfg.Policy().Headers {
@@ -268,7 +334,7 @@ func (d *deciding) route(ctx context.Context) (o Outcome, keep bool, ttl time.Du
 		return o, false, 0
 	}
 	if at := d.first(dec.Candidates); at != "" {
-		o.Candidate = at
+		o.Candidate, o.Ranked = at, d.ranked(at, dec.Candidates) // nowhere that the policy did not name
 	}
 	o.Params = clamp(dec.Params, d.m.cfg.Policy().Params, d.in.Body)
 	v.disagrees, v.class = o.Candidate != d.fallback.Candidate, o.Class
@@ -313,7 +379,7 @@ func (d *deciding) choose(p *place) *seat {
 		}
 	}
 	s := p.active
-	if p.canary != nil && share(d.who.ID) < p.Percent {
+	if p.canary != nil && share(d.kept.id) < p.Percent {
 		s = p.canary
 	}
 	if s != nil {

@@ -50,6 +50,10 @@ func TestDecide(t *testing.T) {
 			}
 			f.must(f.Activate(t.Context(), anna, "policy", extensions.Placement{Module: hash, OnError: on}))
 			o := f.ask("a")
+			if o.Conversation == "" != (o.Refusal != nil) || o.Refusal == nil && o.Ranked[0] != o.Candidate {
+				t.Errorf("%+v", o)
+			}
+			o.Conversation, o.Ranked = "", nil
 			label := "m@" + hash[:8]
 			tt.want.Why = strings.ReplaceAll(tt.want.Why, "M", "module="+label)
 			if tt.want.Module != "" {
@@ -100,7 +104,7 @@ func TestRequest(t *testing.T) {
 	}
 	seen.Conversation, seen.Tenant = "", ""
 	want := abi.Request{
-		V: 1, ID: "real-1", Turn: 2, API: "chat", Model: "auto", Tokens: 5, Bytes: 5, Flags: abi.Flags{Stream: true, Tools: true},
+		V: 1, ID: "real-1", Turn: 2, API: "chat", Model: "auto", Key: "k1", Hour: 3, Tokens: 5, Bytes: 5, Flags: abi.Flags{Stream: true, Tools: true},
 		Headers: map[string]string{"x-team": "red"}, Head: "three", Candidates: in.Candidates,
 	}
 	if diff := cmp.Diff(want, seen); diff != "" {

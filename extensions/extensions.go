@@ -119,7 +119,7 @@ type Policy struct {
 	Params       []string         // of requests, that modules may set; see Bounds
 }
 
-// Config is what a Manager works with. All but Vault and Services must be given.
+// Config is what a Manager works with. All but Vault, Services and Kept must be given.
 type Config struct {
 	Dir      string // made when missing
 	Records  Records
@@ -127,6 +127,7 @@ type Config struct {
 	Policy   func() Policy // as it is at the moment
 	Vault    Vault         // nil: a file that is lost is lost
 	Services Services
+	Kept     Conversations // where conversations are; nil: a restart forgets
 	Log      *slog.Logger
 	Now      func() time.Time // nil: time.Now
 }
@@ -171,7 +172,7 @@ func New(cfg Config) (*Manager, error) {
 	}
 	m := &Manager{
 		cfg: cfg, files: files{cfg.Dir}, uploading: make(chan struct{}, 1), modules: map[string]Module{}, bindings: map[string]Binding{},
-		running: map[string]*generation{}, kept: newMemory(), alarms: make(chan alarm, 16),
+		running: map[string]*generation{}, kept: newMemory(cfg.Kept), alarms: make(chan alarm, 16),
 	}
 	m.shelves.records, m.shelves.now = cfg.Records, cfg.Now
 	m.shadows.room = make(chan struct{}, maxShadows)

@@ -200,6 +200,7 @@ type fixture struct {
 	records *records
 	runner  *runner
 	vault   *vault // nil: none
+	kept    *shelf // nil: none
 	mu      sync.Mutex
 	now     time.Time
 	policy  extensions.Policy
@@ -225,8 +226,12 @@ func (f *fixture) start() {
 	if f.vault != nil {
 		second = f.vault
 	}
+	var kept extensions.Conversations
+	if f.kept != nil {
+		kept = f.kept
+	}
 	m, err := extensions.New(extensions.Config{
-		Vault: second, Dir: f.dir, Records: f.records, Runner: f.runner, Policy: func() extensions.Policy { return f.policy },
+		Kept: kept, Vault: second, Dir: f.dir, Records: f.records, Runner: f.runner, Policy: func() extensions.Policy { return f.policy },
 		Log: slog.New(slog.NewTextHandler(&locked{f: f}, &slog.HandlerOptions{Level: slog.LevelDebug})), Now: f.clock,
 	})
 	f.must(err)

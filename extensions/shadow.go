@@ -67,7 +67,7 @@ func (d *deciding) observe(obeyed Outcome) {
 			continue
 		}
 		later := &deciding{m: d.m, in: d.in, prompt: d.prompt, who: d.who, req: d.req, now: d.now}
-		later.kept = &entry{decision: decision{by: map[string]string{}}}
+		later.kept = &entry{id: d.kept.id, decision: decision{by: map[string]string{}}}
 		if p == d.classifier {
 			later.req.Class, later.req.Confidence, later.req.Scores = "", 0, nil
 		}
@@ -104,7 +104,7 @@ func (d *deciding) shadow(p *place, obeyed Outcome) {
 	v.disagrees = would != did
 	d.m.count(p, p.shadow, v, true)
 	if v.disagrees {
-		d.m.shadows.note(Difference{Time: d.now.UTC(), Binding: p.Name, Module: p.shadow.label(), Conversation: string(d.who.ID), Obeyed: did, Shadow: would})
+		d.m.shadows.note(Difference{Time: d.now.UTC(), Binding: p.Name, Module: p.shadow.label(), Conversation: string(d.kept.id), Obeyed: did, Shadow: would})
 	}
 }
 

@@ -56,7 +56,8 @@ const (
 		limit max(0, (select count(*) from conversations) - ?))`
 	// the first of the names that is known
 	findConversation = `select c.n, c.id, c.place, c.class, c.confidence, c.module, c.tokens, c.turns, c.until, c.first, c.used, c.detail
-		from json_each(?1) j join conversation_names m on m.name = unhex(j.value) join conversations c on c.n = m.conversation
+		from json_each(?1) j join conversations c on c.n = coalesce((select conversation from conversation_names where name = unhex(j.value)),
+			(select n from conversations where id = unhex(j.value)))
 		order by j.key limit 1`
 	namesOfConversation      = "select name from conversation_names where conversation = ? order by at, name"
 	deleteScopeConversations = "delete from conversations where scope = ?"

@@ -95,7 +95,7 @@ func TestConversationNames(t *testing.T) {
 	}
 	c, err := f.FindConversation(ctx, []string{digits(200 + store.MaxNames + 2)})
 	f.must(err)
-	if len(c.Names) != store.MaxNames || c.Names[0] != digits(203) || f.found(digits(1)) != "" {
+	if len(c.Names) != store.MaxNames || c.Names[0] != digits(203) || f.found(digits(201)) != "" || f.found(digits(1)) != a.ID {
 		t.Errorf("%d names are left: %v", len(c.Names), c.Names)
 	}
 }

@@ -58,7 +58,8 @@ func named(v string) bool {
 // clients are known to change with each request (prefix.Steady has them). The model's name, tools and settings are no part of it.
 func Rolling(tenant string, opening []Turn) []ID {
 	var sum [sha256.Size]byte
-	var one []byte
+	var room [2048]byte
+	one := room[:0]
 	part := func(texts ...string) {
 		one = append(one[:0], sum[:]...)
 		for _, t := range texts {
@@ -109,6 +110,20 @@ type Identity struct {
 	Alike []ID // of each message of the user, the first first; nil when the client named the conversation
 }
 
+// Names are all by which a request's conversation may be known, the longest last.
+func (i Identity) Names() []ID {
+	if i.Alike != nil {
+		return i.Alike
+	}
+	return []ID{i.ID}
+}
+
+// Answer is the name of the conversation that an answer belongs to: by it a request is known that goes on from there.
+func Answer(tenant, response string) ID { return byName(tenant, "previous:"+response) }
+
+// byName is the id of a conversation that somebody names.
+func byName(tenant, name string) ID { return Rolling(tenant, []Turn{{"id", name}})[0] }
+
 // Of tells which conversation a request belongs to. Whose it is must be known: equal words of two tenants are two
 // conversations.
 func Of(tenant string, h http.Header, p Prompt) Identity {
@@ -119,7 +134,7 @@ func Of(tenant string, h http.Header, p Prompt) Identity {
 				turn++
 			}
 		}
-		return Identity{ID: Rolling(tenant, []Turn{{"id", name}})[0], Turn: max(turn, 1)}
+		return Identity{ID: byName(tenant, name), Turn: max(turn, 1)}
 	}
 	ids := Rolling(tenant, p.Turns)
 	return Identity{ID: ids[0], Turn: len(ids), Alike: ids}

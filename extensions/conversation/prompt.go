@@ -48,8 +48,14 @@ func Read(raw []byte) (Prompt, error) {
 	}
 	p := b.Prompt
 	for _, one := range parts {
-		p.Turns = append(p.Turns, one.turns...)
 		p.Images = p.Images || one.images
+		switch {
+		case len(one.turns) == 0:
+		case p.Turns == nil:
+			p.Turns = one.turns
+		default:
+			p.Turns = append(p.Turns, one.turns...)
+		}
 	}
 	p.JSON = b.format || b.text
 	return p, nil
@@ -158,7 +164,7 @@ func (b *body) list(to *content, mixed bool) {
 		b.skip()
 		return
 	}
-	to.listed = true
+	to.listed, to.turns = true, make([]Turn, 0, 16)
 	b.array(func() {
 		if b.next() != '{' {
 			b.skip()

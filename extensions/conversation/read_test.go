@@ -177,7 +177,7 @@ var bodies = []string{
 	`{"text":{"format":{"type":"json_object","x":[{}]}},"input":[{"type":"reasoning","role":"user","content":"no"},{"type":null,"role":"user","content":[]}],"previous_response_id":"resp_1"}`,
 	`{"input":"é\ud83d\ude00\ud83d \u00e9\n\t\"\\\/\b\f\r","mess\u0061ges":[]}`, `{"input":null,"prompt":"p","tools":[ ],"messages":null}`,
 	`{"a":-0.5e+10,"b":[1,2.0,0,1E5,true,false,null],"c":"0123456789abcdefghijklmnopqrstuvwxyz"}`, "{\"input\":\"\xff\xfe a long tail behind it\"}",
-	`{}`, ` { } `, `[]`, `null`, ``, `{`, `{"a"}`, `{"a":}`, `{"a":1,}`, `{,}`, `{"a":01}`, `{"a":1.}`, `{"a":-}`, `{"a":1e}`, `{"a":tru}`, `{"a":"\x"}`,
+	`{}`, `{"messages":[]}`, `{"messages":[],"input":[]}`, ` { } `, `[]`, `null`, ``, `{`, `{"a"}`, `{"a":}`, `{"a":1,}`, `{,}`, `{"a":01}`, `{"a":1.}`, `{"a":-}`, `{"a":1e}`, `{"a":tru}`, `{"a":"\x"}`,
 	`{"a":"\u12g4"}`, "{\"a\":\"\n\"}", `{"a":"`, `{"a":"\`, `{"a":"\u1`, `{"a":[1,]}`, `{"a":[1 2]}`, `{"a":1}x`, `{"a":1 "b":2}`, `{"a":[}`, `{1:2}`,
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"math/bits"
 	"strconv"
-	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -24,6 +23,8 @@ type scanner struct {
 	p     int
 	depth int
 	bad   bool
+
+	scratch []byte // for texts without their escapes
 }
 
 // next passes white space and returns the byte that follows; 0 at the end.
@@ -63,7 +64,7 @@ func (s *scanner) object(f func(name []byte)) {
 			s.fail()
 			return
 		}
-		name := s.piece().bytes()
+		name := s.plain(s.piece())
 		if s.next() != ':' {
 			s.fail()
 			return
@@ -175,7 +176,7 @@ func (s *scanner) text() (text string, ok bool) {
 		s.skip()
 		return "", false
 	}
-	return s.piece().text(), true
+	return string(s.plain(s.piece())), true
 }
 
 // piece is a string as it stands between its quotes.
@@ -263,80 +264,101 @@ func unit(b []byte) (rune, bool) {
 	return rune(n), err == nil
 }
 
-// bytes is the string without escapes; a view where there are none.
-func (p piece) bytes() []byte {
-	if !p.escaped && !p.foreign {
-		return p.b
+// plain is the string without escapes, and with U+FFFD for damaged UTF-8, as in encoding/json. It is good until the next
+// one is taken.
+func (s *scanner) plain(p piece) []byte {
+	b := p.b
+	if p.foreign && !utf8.Valid(b) {
+		b = damaged(b) // escapes are ASCII: they stay what they are
 	}
-	return []byte(p.text())
-}
-
-// text is the string. Damaged UTF-8 becomes U+FFFD, as it does in encoding/json.
-func (p piece) text() string {
 	if !p.escaped {
-		if !p.foreign || utf8.Valid(p.b) {
-			return string(p.b)
-		}
-		return damaged(p.b)
+		return b
 	}
-	var out strings.Builder
-	out.Grow(len(p.b))
-	rest := p.b
-	if p.foreign && !utf8.Valid(rest) {
-		rest = []byte(damaged(rest)) // escapes are ASCII: they stay what they are
+	if cap(s.scratch) < len(b)+8 {
+		s.scratch = make([]byte, len(b)+len(b)/4+64)
 	}
-	for {
-		i := bytes.IndexByte(rest, '\\')
-		if i < 0 {
-			out.Write(rest)
-			return out.String()
-		}
-		out.Write(rest[:i])
-		c := rest[i+1]
-		rest = rest[i+2:]
-		switch c {
-		case 'b':
-			out.WriteByte('\b')
-		case 'f':
-			out.WriteByte('\f')
-		case 'n':
-			out.WriteByte('\n')
-		case 'r':
-			out.WriteByte('\r')
-		case 't':
-			out.WriteByte('\t')
-		case 'u':
-			r, _ := unit(rest)
-			rest = rest[4:]
-			if utf16.IsSurrogate(r) {
-				r, rest = pair(r, rest)
+	out := s.scratch[:cap(s.scratch)]
+	n := 0 // an escape is never shorter than what it stands for
+	for i := 0; i < len(b); {
+		for i+8 <= len(b) {
+			x := binary.LittleEndian.Uint64(b[i:])
+			slash := x ^ (ones * '\\')
+			binary.LittleEndian.PutUint64(out[n:], x)
+			hit := (slash - ones) &^ slash & highs
+			if hit == 0 {
+				i, n = i+8, n+8
+				continue
 			}
-			out.WriteRune(r)
-		default:
-			out.WriteByte(c)
+			k := bits.TrailingZeros64(hit) / 8
+			i, n = i+k, n+k
+			break
 		}
+		if i == len(b) {
+			break
+		}
+		c := b[i]
+		i++
+		if c != '\\' {
+			out[n] = c
+			n++
+			continue
+		}
+		c = b[i]
+		i++
+		if c == 'u' {
+			var r rune
+			r, i = escaped(b, i)
+			n += utf8.EncodeRune(out[n:], r)
+			continue
+		}
+		out[n] = letter(c)
+		n++
 	}
+	return out[:n]
 }
 
-// pair joins a surrogate with the one that follows; alone it is U+FFFD.
-func pair(r rune, rest []byte) (rune, []byte) {
-	if len(rest) >= 6 && rest[0] == '\\' && rest[1] == 'u' {
-		if low, ok := unit(rest[2:]); ok {
+// letter is what an escape of one letter stands for.
+func letter(c byte) byte {
+	switch c {
+	case 'n':
+		return '\n'
+	case 't':
+		return '\t'
+	case 'r':
+		return '\r'
+	case 'b':
+		return '\b'
+	case 'f':
+		return '\f'
+	}
+	return c
+}
+
+// escaped reads the digits of an escape at i, and returns the rune and where it ends. A surrogate without its other half is
+// U+FFFD.
+func escaped(b []byte, i int) (rune, int) {
+	r, _ := unit(b[i:])
+	i += 4
+	if !utf16.IsSurrogate(r) {
+		return r, i
+	}
+	if len(b)-i >= 6 && b[i] == '\\' && b[i+1] == 'u' {
+		if low, ok := unit(b[i+2:]); ok {
 			if both := utf16.DecodeRune(r, low); both != utf8.RuneError {
-				return both, rest[6:]
+				return both, i + 6
 			}
 		}
 	}
-	return utf8.RuneError, rest
+	return utf8.RuneError, i
 }
 
 // damaged replaces each byte that is no UTF-8.
-func damaged(b []byte) string {
-	var out strings.Builder
+func damaged(b []byte) []byte {
+	var out []byte
 	for len(b) > 0 {
 		r, n := utf8.DecodeRune(b)
-		out.WriteRune(r)
+		out = utf8.AppendRune(out, r)
 		b = b[n:]
 	}
-	return out.String()
+	return out
 }

@@ -30,6 +30,7 @@ var floors = map[string]int{
 	"engine/wire":            1,
 	"engine/wire/responses":  1,
 	"engine/wire/prefix":     2,
+	"engine/wire/messages":   3,
 	"engine/recipe":          1,
 	"engine/plan":            1,
 	"engine/tokenizer":       1,

@@ -60,8 +60,10 @@ func (g *Gateway) candidates(ctx context.Context) []abi.Candidate {
 type asked struct {
 	req  *engine.Request // for the backend
 	body []byte          // what the client sent
-	api  engine.Kind     // in which form
-	want *Passages       // of documents; nil for nothing
+	api  string          // in which form; empty for that of req
+
+	named string    // the model, where the client's word is not req's
+	want  *Passages // of documents; nil for nothing
 }
 
 // chosen is where a request runs, and as what.
@@ -90,7 +92,7 @@ func (g *Gateway) decide(ctx context.Context, w *reply, r *http.Request, a asked
 		return chosen{}, cmp.Or(err, error(&NoModelError{}))
 	}
 	o := g.cfg.Decider.Decide(ctx, extensions.Input{
-		ID: w.own, API: a.api.String(), Model: cmp.Or(a.req.Model, auto), Header: r.Header, Stream: w.streamed, Body: a.body, Candidates: from,
+		ID: w.own, API: cmp.Or(a.api, a.req.Kind.String()), Model: cmp.Or(a.named, a.req.Model, auto), Header: r.Header, Stream: w.streamed, Body: a.body, Candidates: from,
 	})
 	c := chosen{name: cmp.Or(o.Candidate, from[0].ID), want: a.want, refusal: o.Refusal}
 	c.served = func(device string) {

@@ -24,6 +24,8 @@ func (g *Gateway) table() []endpoint {
 		{"/chat/completions", "", post, g.generate(engine.Chat, wire.ParseChat)},
 		{"/completions", "", post, g.generate(engine.Completion, wire.ParseCompletion)},
 		{"/responses", "", post, g.respond},
+		{"/messages", "", post, g.message},
+		{"/messages/count_tokens", "", post, g.countMessage},
 		{"/responses/*/input_items", "/responses/id/input_items", get, g.response},
 		{"/responses/*", "/responses/id", []string{http.MethodGet, http.MethodDelete}, g.response},
 		{"/embeddings", "", post, g.generate(engine.Embedding, wire.ParseEmbedding)},

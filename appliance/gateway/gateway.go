@@ -136,8 +136,12 @@ func New(cfg Config) (*Gateway, error) {
 // handler answers one request, or returns why it cannot. Once it has written it may still return an error, for the log.
 type handler func(w *reply, r *http.Request) error
 
-// canonical maps the paths that clients use by mistake to one: a missing or doubled /v1 and final slashes.
+// canonical maps the paths that clients use by mistake to one: a missing or doubled /v1, doubled slashes at the beginning, and
+// slashes at the end.
 func canonical(path string) string {
+	for strings.HasPrefix(path, "//") {
+		path = path[1:]
+	}
 	for strings.HasPrefix(path, "/v1/") {
 		path = path[len("/v1"):]
 	}
@@ -152,6 +156,9 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out := &reply{ResponseWriter: w, path: r.URL.Path, client: r.RemoteAddr, begin: time.Now()}
 	out.id, out.own = RequestID(r.Header.Get("X-Request-Id"))
 	out.Header().Set("X-Request-Id", out.id)
+	if out.anthropic = anthropic(r); out.anthropic {
+		out.Header().Set("Request-Id", out.id) // where its clients look for it
+	}
 	trace, state := r.Header.Get("Traceparent"), r.Header.Get("Tracestate")
 	e := g.find(canonical(r.URL.Path))
 	g.cfg.Metrics.Began()
@@ -174,7 +181,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		out.err = e.dispatch(out, r)
 	}
 	if out.err != nil && out.status == 0 && !gone(r.Context(), out.err) {
-		g.problem(out, out.err).Write(out)
+		out.refuse(g.problem(out, out.err))
 	}
 }
 

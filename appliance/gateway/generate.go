@@ -11,6 +11,7 @@ import (
 
 	"onebit/engine"
 	"onebit/engine/wire"
+	"onebit/engine/wire/prefix"
 )
 
 // body reads a request's body, within the limits of size and time. The bytes are kept, so that the request can be sent
@@ -79,7 +80,7 @@ func (g *Gateway) generate(kind engine.Kind, parse func([]byte) (*engine.Request
 			}
 			return g.answer(ctx, w, l, req)
 		}
-		return g.onFleet(ctx, w, r, asked{req: req, body: body, api: kind})
+		return g.onFleet(ctx, w, r, asked{req: req, body: body})
 	}
 }
 
@@ -206,6 +207,9 @@ func (g *Gateway) attempt(ctx context.Context, l *lease, req *engine.Request, em
 		l.asked = true
 		out := l.server.outgoing(req)
 		out.Scope = g.scope(ctx)
+		if g.cfg.Fleet == nil { // a fleet's models see to it themselves
+			out = g.steady(out)
+		}
 		usage, err := l.server.Backend.Generate(ctx, out, func(c engine.Chunk) error {
 			emitted = true
 			return emit(c)
@@ -221,6 +225,16 @@ func (g *Gateway) attempt(ctx context.Context, l *lease, req *engine.Request, em
 		}
 		l.again()
 	}
+}
+
+// steady leaves out of a request what agents change in each of theirs, so that a server finds the rest in its cache, and the
+// marks that say what to keep: nobody here keeps anything but the server's own cache.
+func (g *Gateway) steady(req *engine.Request) *engine.Request {
+	steady, n := prefix.Steady(prefix.Unmarked(req))
+	if n > 0 {
+		g.cfg.Log.Debug("left out of a system prompt what its client changes with each request", "bytes", n, "id", req.ID)
+	}
+	return steady
 }
 
 // missing turns a backend's word that it does not know a route into what is said where no backend has it.

@@ -53,7 +53,7 @@ func (g *Gateway) tokens(ctx context.Context, req *engine.Request) int {
 	limit := &engine.TimeoutError{Timer: "counting a prompt's tokens", Limit: countLimit}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit.Limit, limit)
 	defer cancel()
-	prompt, known, err := g.prompt(ctx, req)
+	prompt, known, err := prompt(ctx, g.first, req)
 	if err == nil && known > 0 {
 		return known
 	}
@@ -61,7 +61,7 @@ func (g *Gateway) tokens(ctx context.Context, req *engine.Request) int {
 		var counted struct {
 			Tokens []json.RawMessage `json:"tokens"`
 		}
-		err = g.ask(ctx, "/tokenize", map[string]string{"content": prompt}, &counted)
+		err = ask(ctx, g.first, "/tokenize", map[string]string{"content": prompt}, &counted)
 		if err == nil && counted.Tokens == nil {
 			err = errors.New("it does not say the tokens")
 		}
@@ -74,12 +74,12 @@ func (g *Gateway) tokens(ctx context.Context, req *engine.Request) int {
 }
 
 // prompt returns the text that a request's prompt becomes, or the number of its tokens when it consists of these.
-func (g *Gateway) prompt(ctx context.Context, req *engine.Request) (text string, tokens int, err error) {
+func prompt(ctx context.Context, s *server, req *engine.Request) (text string, tokens int, err error) {
 	if req.Kind == engine.Chat {
 		var applied struct {
 			Prompt *string `json:"prompt"`
 		}
-		if err := g.ask(ctx, "/apply-template", json.RawMessage(req.Raw), &applied); err != nil {
+		if err := ask(ctx, s, "/apply-template", json.RawMessage(req.Raw), &applied); err != nil {
 			return "", 0, err
 		}
 		if applied.Prompt == nil {
@@ -100,9 +100,9 @@ func (g *Gateway) prompt(ctx context.Context, req *engine.Request) (text string,
 	return plainText(req), 0, nil
 }
 
-// ask posts a JSON body to the first backend and decodes its answer.
-func (g *Gateway) ask(ctx context.Context, path string, body, answer any) error {
-	b, ok := g.first.Backend.(relayer)
+// ask posts a JSON body to one of a server's own routes and decodes its answer.
+func ask(ctx context.Context, s *server, path string, body, answer any) error {
+	b, ok := s.Backend.(relayer)
 	if !ok {
 		return errors.ErrUnsupported
 	}

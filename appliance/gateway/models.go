@@ -118,6 +118,9 @@ func (g *Gateway) models(w *reply, r *http.Request) error {
 			objects = append(objects, g.object(s))
 		}
 	}
+	if w.anthropic {
+		return write(w, http.StatusOK, anthropicModels(objects))
+	}
 	return write(w, http.StatusOK, struct {
 		Object string        `json:"object"`
 		Data   []modelObject `json:"data"`
@@ -131,11 +134,11 @@ func (g *Gateway) model(w *reply, r *http.Request) error {
 		var known []string
 		seen := g.seen(r.Context())
 		if o, ok := g.choosing(seen); ok && name == auto {
-			return write(w, http.StatusOK, o)
+			return writeModel(w, o)
 		}
 		for _, l := range seen {
 			if l.Name == name {
-				return write(w, http.StatusOK, fleetObject(l))
+				return writeModel(w, fleetObject(l))
 			}
 			known = append(known, l.Name)
 		}
@@ -143,7 +146,7 @@ func (g *Gateway) model(w *reply, r *http.Request) error {
 	}
 	for _, s := range g.listed() {
 		if s.Name == name {
-			return write(w, http.StatusOK, g.object(s))
+			return writeModel(w, g.object(s))
 		}
 	}
 	return &wire.Error{Status: http.StatusNotFound, Type: wire.TypeInvalid, Param: "model", Code: "model_not_found", Message: "the model " + short(name) + " does not exist; " + g.first.Name + " does"}

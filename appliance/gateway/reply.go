@@ -11,6 +11,7 @@ import (
 	"onebit/appliance/cite"
 	"onebit/engine"
 	"onebit/engine/wire"
+	"onebit/engine/wire/messages"
 )
 
 // reply is a response on its way, with what the log wants to know of it.
@@ -36,6 +37,7 @@ type reply struct {
 	documents string       // what was added of them; empty for nothing
 	scan      *cite.Scan   // finds what an answer cites; nil where nothing was added
 	sent      []byte       // the chat with what was added; nil where nothing was
+	anthropic bool         // errors are told as Anthropic's API tells them
 	keep      bool         // what is answered is kept
 	kept      []byte       // its beginning
 }
@@ -60,6 +62,15 @@ func (w *reply) Write(b []byte) (int, error) {
 		w.watch(b)
 	}
 	return w.ResponseWriter.Write(b)
+}
+
+// refuse answers with an error, in the words of the client's API.
+func (w *reply) refuse(e *wire.Error) {
+	if w.anthropic {
+		e.WriteAs(w, messages.Status(e), messages.AppendError(nil, e, w.id))
+		return
+	}
+	e.Write(w)
 }
 
 // outcome is the status that the log and the metrics show.
@@ -119,6 +130,6 @@ func (g *Gateway) panicked(w *reply, p any) {
 	g.cfg.Log.Error("a handler panicked", "panic", p, "id", w.own, "stack", string(debug.Stack()))
 	w.broken = w.status != 0
 	if !w.broken {
-		(&wire.Error{Status: http.StatusInternalServerError, Type: wire.TypeServer, Code: "internal_error", Message: "something went wrong here; the log has more under request id " + w.own}).Write(w)
+		w.refuse(&wire.Error{Status: http.StatusInternalServerError, Type: wire.TypeServer, Code: "internal_error", Message: "something went wrong here; the log has more under request id " + w.own})
 	}
 }

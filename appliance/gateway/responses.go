@@ -61,7 +61,7 @@ func (g *Gateway) respond(w *reply, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	c, err := g.choose(ctx, w, r, asked{req: p.chat, body: body, api: engine.Response, want: p.want})
+	c, err := g.choose(ctx, w, r, asked{req: p.chat, body: body, api: engine.Response.String(), want: p.want})
 	if err != nil {
 		return err
 	}

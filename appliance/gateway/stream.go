@@ -9,6 +9,7 @@ import (
 	"onebit/appliance/config"
 	"onebit/engine"
 	"onebit/engine/wire"
+	"onebit/engine/wire/messages"
 )
 
 // maxPending is how many bytes of events are held back at most to be written together.
@@ -16,7 +17,7 @@ const maxPending = 64 << 10
 
 // stream writes server-sent events under the served model's name. Each is flushed at once, unless the next is at hand
 // already: then they are written together. While nothing comes it writes a comment from time to time, so that neither
-// clients nor what lies between take the silence for the end. Its methods may be called while the timer writes. It
+// clients nor what lies between take the silence for the end; of Anthropic's Messages it is an event, ping. Its methods may be called while the timer writes. It
 // reuses its memory: an event allocates nothing.
 type stream struct {
 	w       *reply
@@ -26,12 +27,14 @@ type stream struct {
 	limit   time.Duration
 
 	response bool           // the events are those of OpenAI's Responses, which have names
+	opening  []byte         // of Anthropic's Messages the event that comes before all others; nil for other forms
 	relayed  *atomic.Uint64 // counts events
 
 	mu       sync.Mutex
 	timer    *time.Timer // nil without keep-alive
 	begun    bool        // the headers are out
 	stopped  bool
+	opened   bool      // the opening was written, or an event in its place
 	wrote    time.Time // when the last write began
 	deadline time.Time // the connection's, for writing; zero without one
 	renamed  []byte    // a response's event
@@ -66,11 +69,36 @@ func (s *stream) emit(c engine.Chunk) error {
 	return s.write()
 }
 
-// done writes the end of a whole answer. A response has said it already, in its last event.
+// open makes a stream one of Anthropic's Messages, which begins with this event.
+func (s *stream) open(event []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.opening = event
+}
+
+// named writes one event of Anthropic's Messages. With more the next one is at hand.
+func (s *stream) named(name string, event []byte, more bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.relayed.Add(1)
+	if name == "message_start" {
+		if s.opened {
+			return nil
+		}
+		s.opened = true
+	}
+	s.pending = wire.AppendNamedEvent(s.pending, []byte(name), event)
+	if more && len(s.pending) < maxPending {
+		return nil
+	}
+	return s.write()
+}
+
+// done writes the end of a whole answer. A response has said it already, in its last event, and so has a message.
 func (s *stream) done() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.response {
+	if !s.response && s.opening == nil {
 		s.pending = wire.AppendDone(s.pending)
 	} else if len(s.pending) == 0 {
 		return nil
@@ -87,11 +115,14 @@ func (s *stream) fail(e *wire.Error) {
 		s.stopped = true // no comment may begin it now
 		return
 	}
-	name := ""
-	if s.response {
+	name, said := "", e.Append(nil)
+	switch {
+	case s.response:
 		name = "error"
+	case s.opening != nil:
+		name, said = "error", messages.AppendError(nil, e, s.w.id)
 	}
-	s.pending = wire.AppendNamedEvent(s.pending, []byte(name), e.Append(nil))
+	s.pending = wire.AppendNamedEvent(s.pending, []byte(name), said)
 	_ = s.write() // the error itself is what the log gets
 }
 
@@ -112,12 +143,24 @@ func (s *stream) ping() {
 	}
 	rest := s.every
 	if quiet := time.Since(s.wrote); quiet >= s.every {
-		s.pending = wire.AppendPing(s.pending)
+		s.pending = s.appendPing(s.pending)
 		_ = s.write() // a client that has gone ends the request by its context
 	} else {
 		rest -= quiet
 	}
 	s.timer.Reset(rest)
+}
+
+// appendPing appends what clients of the stream's form skip.
+func (s *stream) appendPing(dst []byte) []byte {
+	if s.opening == nil {
+		return wire.AppendPing(dst)
+	}
+	if !s.opened { // no client takes anything before it
+		s.opened = true
+		dst = wire.AppendNamedEvent(dst, []byte("message_start"), s.opening)
+	}
+	return wire.AppendNamedEvent(dst, []byte("ping"), []byte(`{"type":"ping"}`))
 }
 
 // write sends what is pending. The lock is held.

@@ -55,7 +55,10 @@ func (e *Error) Append(dst []byte) []byte {
 }
 
 // Write answers a request with the error.
-func (e *Error) Write(w http.ResponseWriter) {
+func (e *Error) Write(w http.ResponseWriter) { e.WriteAs(w, e.Status, e.Append(nil)) }
+
+// WriteAs does so in another dialect's words.
+func (e *Error) WriteAs(w http.ResponseWriter, status int, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
@@ -65,8 +68,8 @@ func (e *Error) Write(w http.ResponseWriter) {
 	if e.NoRetry {
 		h.Set("X-Should-Retry", "false")
 	}
-	w.WriteHeader(e.Status)
-	w.Write(append(e.Append(nil), '\n'))
+	w.WriteHeader(status)
+	w.Write(append(body, '\n'))
 }
 
 // FromInvalid turns a bad request into a 400.

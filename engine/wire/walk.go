@@ -26,3 +26,6 @@ func Each(raw []byte, f func(start, end int) bool) bool {
 
 // Text returns the text of a JSON value that is a string.
 func Text(value []byte) (string, bool) { return text(value) }
+
+// Object returns an *engine.InvalidError for a body that is no JSON object in UTF-8.
+func Object(body []byte) error { return isJSONObject(body) }

@@ -90,6 +90,12 @@ func cacheControl(value []byte) (mark, error) {
 	return mark{}, invalid("cache_control.ttl", "a cache_control's ttl is 5m or 1h")
 }
 
+// Ephemeral reads a cache_control: how long what it marks is to be kept, 0 for null, or an *engine.InvalidError.
+func Ephemeral(value []byte) (time.Duration, error) {
+	m, err := cacheControl(value)
+	return m.ttl, err
+}
+
 // breakpoint reads OpenAI's mark. Without a time of its own it has the request's.
 func (c *Chain) breakpoint(value []byte) (mark, error) {
 	const at = "prompt_cache_breakpoint"

@@ -71,8 +71,19 @@ type Chunk struct {
 	// anything. What writes pieces on may hold this one back until then.
 	More bool
 
+	// Reuse is what of the prompt was not computed again, as the server counted: with a whole answer, and only where somebody
+	// keeps the states of conversations. Nil where nothing is known.
+	Reuse *Reuse
+
 	// Raw[ModelAt:ModelEnd] is the JSON value of the member model. Both are 0 when the backend has not looked.
 	ModelAt, ModelEnd int
+}
+
+// Reuse is what came of keeping the state of prompts.
+type Reuse struct {
+	Tokens int // of the prompt that were reused
+	Kept   int // of the prompt that are newly kept because the client asked
+	Steady int // bytes of lines that change with each request and were left out
 }
 
 // Usage counts the tokens of one generation.

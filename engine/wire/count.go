@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"strconv"
 
 	"onebit/engine"
 )
@@ -99,4 +100,50 @@ func GuessTokens(raw []byte) int {
 		}
 		n, rest = n-media, after[media:]
 	}
+}
+
+// Prompts is how many answers a request wants: of each of its prompts as many as its member n says.
+func Prompts(raw []byte) int {
+	prompts, each := 1, 1
+	m := newMembers(raw)
+	for m.next() {
+		switch string(m.key) {
+		case "prompt":
+			texts := 0
+			elements(m.value, func(_ int, v []byte) bool {
+				if len(v) > 0 && (v[0] == '"' || v[0] == '[' || v[0] == '{') {
+					texts++
+				}
+				return true
+			})
+			prompts = max(prompts, texts) // numbers are one prompt; beside texts they are part of one
+		case "n", "n_cmpl", "best_of":
+			if n, err := integer("n", m.value); err == nil && n > 1 {
+				each = max(each, int(min(n, 1<<20)))
+			}
+		}
+	}
+	return prompts * each
+}
+
+// AppendCacheWritten appends an answer to dst with the number of tokens that are newly kept among the details of its usage.
+// An answer without usage is appended as it is.
+func AppendCacheWritten(dst, raw []byte, tokens int) []byte {
+	const name = "cache_write_tokens"
+	head, err := ReadHead(raw)
+	if err != nil || head.Usage == nil {
+		return append(dst, raw...)
+	}
+	member, details := "prompt_tokens_details", []byte("{}")
+	if !Has(head.Usage, "prompt_tokens") && Has(head.Usage, "input_tokens") {
+		member = "input_tokens_details"
+	}
+	m := newMembers(head.Usage)
+	for m.next() {
+		if string(m.key) == member && m.value[0] == '{' {
+			details = m.value
+		}
+	}
+	details = AppendMember(nil, details, name, strconv.AppendInt(nil, int64(tokens), 10))
+	return AppendMember(dst, raw, "usage", AppendMember(nil, head.Usage, member, details))
 }

@@ -1,0 +1,541 @@
+package promptcache
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"net/http"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"onebit/engine"
+	"onebit/engine/wire"
+	"onebit/engine/wire/prefix"
+)
+
+// relayer is a server whose further routes are reached as they are.
+type relayer interface {
+	Relay(*http.Request) (*http.Response, error)
+}
+
+// Backend is a chat server with the index before it. It implements engine.Backend.
+type Backend struct {
+	c     *Cache
+	model string
+	of    Hash // Entry.Of
+	inner engine.Backend
+	relay relayer
+
+	proving sync.Mutex
+
+	mu       sync.Mutex
+	slots    []*slot
+	line     []*ask
+	life     int // counts the times that all slots were lost
+	restarts int
+	builtin  bool // the server is our own engine
+	failures int  // of files, in a row
+	live     cuts // of states in slots
+	kept     cuts // of states that were in files
+	broken   int  // claims of files that did not hold, in a row, of prompts that go on from one
+	parked   bool
+}
+
+// cuts is what is known of states that are cut back.
+type cuts struct {
+	wrong int  // claims that did not hold, in a row
+	whole bool // they cannot be
+}
+
+var _ engine.Backend = (*Backend)(nil)
+
+// Wrap puts the index before a chat server with llama-server's slots. model is the name that it is served by; identity
+// says what made the states that fit it: the model's file, all options that shape them, and the build of the program.
+// What was kept for another identity of the model is let go of. A backend that has no further routes is passed through.
+func (c *Cache) Wrap(model, identity string, b engine.Backend) *Backend {
+	w := &Backend{c: c, model: model, of: sha256.Sum256([]byte(identity)), inner: b}
+	w.relay, _ = b.(relayer)
+	if r, ok := b.(interface{ Restarts() int }); ok {
+		w.restarts = r.Restarts()
+	}
+	c.discard(func(e *Entry) bool { return e.Model == folder(model) && e.Of != w.of })
+	if err := os.MkdirAll(c.Folder(model), 0o700); err != nil {
+		c.cfg.Log.Warn("the folder of the prompt cache cannot be made", "model", model, "why", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if w.relay != nil {
+		c.backends[w] = true
+	}
+	return w
+}
+
+// Name is the server's.
+func (b *Backend) Name() string { return b.inner.Name() }
+
+// Slots is how many the server has.
+func (b *Backend) Slots() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.slots) > 0 {
+		return len(b.slots)
+	}
+	return b.inner.Slots()
+}
+
+// State is the server's.
+func (b *Backend) State() engine.State { return b.inner.State() }
+
+// Ready is the server's.
+func (b *Backend) Ready(ctx context.Context) error { return b.inner.Ready(ctx) }
+
+// Restarts is how often the server was started again.
+func (b *Backend) Restarts() int {
+	if r, ok := b.inner.(interface{ Restarts() int }); ok {
+		return r.Restarts()
+	}
+	return 0
+}
+
+// Inner is the server itself.
+func (b *Backend) Inner() engine.Backend { return b.inner }
+
+// files reports whether states may be kept in files; b.mu is held.
+func (b *Backend) files() bool {
+	return b.failures < maxFailures && b.broken < strikes && b.c.verdict(b.of) != bad
+}
+
+// strikes is how many claims in a row may fail before their kind is given up.
+const strikes = 2
+
+// slotted reports whether an operation uses a slot.
+func slotted(k engine.Kind) bool {
+	switch k {
+	case engine.Chat, engine.Completion, engine.Response, engine.Decision, engine.SystemOne:
+		return true
+	}
+	return false
+}
+
+// Generate sends a request to the slot where most of its prompt is, or can be brought. See engine.Backend.
+func (b *Backend) Generate(ctx context.Context, req *engine.Request, emit func(engine.Chunk) error) (engine.Usage, error) {
+	if b.relay == nil || !slotted(req.Kind) {
+		return b.inner.Generate(ctx, req, emit)
+	}
+	if err := b.look(ctx); err != nil {
+		return engine.Usage{}, err
+	}
+	steady := 0
+	if b.c.cfg.Settings().Steady {
+		req, steady = prefix.Steady(req)
+	}
+	r, err := b.begin(ctx, req)
+	if err != nil {
+		return engine.Usage{}, err
+	}
+	r.steady, r.emit = steady, emit
+	out := *req
+	out.Raw = r.body(req.Raw)
+	usage, err := b.inner.Generate(ctx, &out, r.chunk)
+	if usage == (engine.Usage{}) {
+		usage = r.counted
+	} else if usage.Prompt > 0 {
+		r.counted = usage
+	}
+	r.end(err)
+	if err == nil {
+		usage.Written = r.written
+	}
+	return usage, err
+}
+
+// run is one request on its slots.
+type run struct {
+	b *Backend
+	a *ask
+	l *lease
+
+	emit    func(engine.Chunk) error
+	stream  bool
+	steady  int // bytes that were left out
+	begun   bool
+	counted engine.Usage // by the server
+	written int
+}
+
+// begin gives a request its slots, and brings there what is kept of its prompt.
+func (b *Backend) begin(ctx context.Context, req *engine.Request) (*run, error) {
+	a := &ask{scope: b.c.scope(req.Scope)}
+	var err error
+	if a.chain, err = chainOf(a.scope, b.model, req); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	builtin := b.builtin
+	b.mu.Unlock()
+	a.wide = wide(req, builtin)
+	l, err := b.acquire(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	r := &run{b: b, a: a, l: l, stream: req.Stream}
+	b.prepare(context.WithoutCancel(ctx), l) // half of a save would be of no use
+	return r, nil
+}
+
+// wide reports whether a request uses more slots than one, or one of the server's choice.
+func wide(req *engine.Request, builtin bool) bool {
+	if (req.Kind == engine.Decision || req.Kind == engine.SystemOne) && !builtin {
+		return true
+	}
+	return wire.Prompts(req.Raw) > 1
+}
+
+// prepare saves what is in the way and restores what is wanted. The lease says afterwards what is in the slot.
+func (b *Backend) prepare(ctx context.Context, l *lease) {
+	for _, s := range l.all {
+		b.mu.Lock()
+		_, save := b.worth(s, 0, 0, b.c.cfg.Now())
+		b.mu.Unlock()
+		if save {
+			b.save(ctx, s)
+		}
+	}
+	if l.save {
+		b.save(ctx, l.slot)
+	}
+	if l.entry == nil {
+		return
+	}
+	s := l.slot
+	b.mu.Lock()
+	s.reset()
+	b.mu.Unlock()
+	if !b.restore(ctx, s, l.entry) {
+		b.c.release(l.entry)
+		l.entry, l.k, l.expect, l.prior, l.clean = nil, 0, 0, nil, true
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s.known, s.scope, s.held, s.n = true, l.entry.Scope, l.entry.Points, l.entry.Tokens
+	s.file, s.saved, s.marked = l.entry.File, l.entry.Tokens, l.entry.Marked
+}
+
+// body is a request's, with the slot of our choice.
+func (r *run) body(raw []byte) []byte {
+	if r.l.slot != nil {
+		raw = wire.AppendMember(nil, raw, "id_slot", appendInt(nil, r.l.slot.id))
+	} else {
+		raw = wire.AppendMember(nil, raw, "id_slot", []byte("-1"))
+	}
+	reuse := []byte("true")
+	if r.l.clean {
+		reuse = []byte("false")
+	}
+	return wire.AppendMember(make([]byte, 0, len(raw)+32), raw, "cache_prompt", reuse)
+}
+
+// chunk takes a piece of the answer.
+func (r *run) chunk(c engine.Chunk) error {
+	r.begun = true
+	if u, ok := wire.TimingsUsage(c.Raw); ok {
+		r.counted = u
+		r.written = r.newly()
+	}
+	if head, err := wire.ReadHead(c.Raw); err == nil && head.Usage != nil {
+		if r.counted.Prompt == 0 {
+			r.counted, _ = wire.ReadUsage(head.Usage)
+			r.written = r.newly()
+		}
+		if r.written > 0 {
+			c.Raw, c.ModelAt, c.ModelEnd = wire.AppendCacheWritten(make([]byte, 0, len(c.Raw)+32), c.Raw, r.written), 0, 0
+		}
+	}
+	if !r.stream && r.counted.Prompt > 0 {
+		c.Reuse = &engine.Reuse{Tokens: r.counted.Cached, Kept: r.written, Steady: r.steady}
+	}
+	return r.emit(c)
+}
+
+// newly is how many tokens of the prompt are kept for a mark from now on, and were not before.
+func (r *run) newly() int {
+	b, l := r.b, r.l
+	if l.slot == nil || r.counted.Prompt == 0 || b.c.cfg.Settings().Budget <= 0 {
+		return 0
+	}
+	prior := l.shared()
+	all := points(r.a.chain.Blocks, prior, r.counted.Prompt)
+	last := lastMark(all)
+	if last < 0 {
+		return 0
+	}
+	b.mu.Lock()
+	kept := b.files()
+	b.mu.Unlock()
+	if !kept {
+		return 0
+	}
+	before := 0
+	if i := lastMark(prior); i >= 0 {
+		before = prior[i].Tokens
+	}
+	return max(all[last].Tokens-before, 0)
+}
+
+// lastMark is the last point that is marked; -1 for none.
+func lastMark(all []Point) int {
+	for i := len(all) - 1; i >= 0; i-- {
+		if all[i].Mark {
+			return i
+		}
+	}
+	return -1
+}
+
+// end notes what the slot holds now, compares what was expected with what came, and gives the slot back.
+func (r *run) end(err error) {
+	b, l := r.b, r.l
+	if err == nil {
+		r.judge()
+	}
+	if l.entry != nil {
+		b.c.release(l.entry)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case errors.Is(err, engine.ErrLost) && l.life == b.life:
+		b.lose()
+	case l.life != b.life:
+	case l.slot == nil:
+		for _, s := range l.all {
+			s.reset()
+		}
+	default:
+		r.note(err)
+	}
+	b.idle(l)
+}
+
+// note writes down what the slot holds; b.mu is held.
+func (r *run) note(err error) {
+	s, l, now := r.l.slot, r.l, r.b.c.cfg.Now()
+	s.used = now
+	tokens := r.counted.Prompt
+	switch {
+	case tokens == 0 && r.begun:
+		tokens = r.guess()
+	case tokens == 0 && l.clean: // it may have come to nothing before the slot was touched
+		s.reset()
+		s.used = now
+		return
+	case tokens == 0:
+		s.held, s.n = l.prior[:l.k], l.expect
+		s.saved = min(s.saved, s.n)
+		return
+	}
+	prior := l.shared()
+	held := points(r.a.chain.Blocks, prior, tokens)
+	switch {
+	case l.clean || l.k == 0:
+		s.file, s.saved = "", 0
+	case l.k < len(l.prior):
+		s.saved = min(s.saved, l.expect)
+	default:
+		s.saved = min(s.saved, tokens)
+	}
+	s.known, s.scope, s.held, s.n = true, r.a.scope, held, tokens+r.counted.Completion
+	s.explicit = r.a.chain.Explicit
+	s.marked = r.marked(prior, now)
+	if s.file != "" {
+		r.b.c.used(s.file, s.marked)
+	}
+}
+
+// marked is until when a slot's state is to be kept: what earlier turns asked for holds on. It also carries their marks
+// over.
+func (r *run) marked(prior []Point, now time.Time) (until time.Time) {
+	if lastMark(prior) >= 0 {
+		until = r.l.slot.marked
+	}
+	for _, b := range r.a.chain.Blocks {
+		if b.Mark {
+			if t := now.Add(b.TTL); t.After(until) {
+				until = t
+			}
+		}
+	}
+	return until
+}
+
+// guess is how many tokens a prompt has whose answer broke off before anybody had counted.
+func (r *run) guess() int {
+	blocks := r.a.chain.Blocks
+	if len(blocks) == 0 {
+		return 1
+	}
+	all := blocks[len(blocks)-1].Bytes
+	if r.l.k > 0 && r.l.expect > 0 {
+		return max(int(int64(r.l.expect)*int64(all)/int64(max(blocks[r.l.k-1].Bytes, 1))), 1)
+	}
+	return max(all/4, 1)
+}
+
+// claimed is how many tokens make a hit, or a claim: all prompts of a model begin with the same few.
+const claimed = 32
+
+// judge compares what was expected with what the server counted.
+func (r *run) judge() {
+	b, l := r.b, r.l
+	got, want := r.counted.Cached, l.expect
+	wrong := want >= claimed && got*2 < want
+	b.c.count(func(n *Counts) {
+		if got >= claimed {
+			n.Hits++
+		} else {
+			n.Misses++
+		}
+		n.Saved += int64(got)
+		n.Prompt += int64(r.counted.Prompt)
+		n.Expected += int64(want)
+		n.Written += int64(r.written)
+		n.Steady += int64(r.steady)
+		if wrong {
+			n.Wrong++
+		}
+	})
+	kind := &b.live
+	if l.entry != nil {
+		kind = &b.kept
+		if wrong {
+			b.c.remove(l.entry.File)
+		} else {
+			b.c.used(l.entry.File, time.Time{})
+		}
+	}
+	if want < claimed {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch cut := l.k < len(l.prior); {
+	case cut:
+		b.cut(kind, wrong)
+	case l.entry == nil:
+	case !wrong:
+		b.broken = 0
+	default:
+		if b.broken++; b.broken == strikes {
+			b.c.cfg.Log.Warn("what was restored was not reused: the states of conversations are not kept in files", "model", b.model)
+		}
+	}
+}
+
+// cut notes whether a state could be cut back; b.mu is held.
+func (b *Backend) cut(kind *cuts, wrong bool) {
+	if !wrong {
+		kind.wrong = 0
+		return
+	}
+	if kind.wrong++; kind.wrong == strikes && !kind.whole {
+		kind.whole = true
+		b.c.cfg.Log.Info("states of this model cannot be cut back: they serve only what goes on from them", "model", b.model, "files", kind == &b.kept)
+	}
+}
+
+// ahead writes the states that clients have marked and that have been quiet for a second.
+func (b *Backend) ahead(ctx context.Context) {
+	for {
+		b.mu.Lock()
+		var s *slot
+		now := b.c.cfg.Now()
+		if len(b.line) == 0 && !b.parked {
+			b.reborn()
+			for _, one := range b.slots {
+				if !one.busy && one.marked.After(now) && now.Sub(one.used) >= time.Second && b.savable(one, one.n, now) && one.n-one.saved >= max(b.c.cfg.Settings().Least/4, 1) {
+					s = one
+				}
+			}
+		}
+		if s == nil {
+			b.mu.Unlock()
+			return
+		}
+		s.busy = true
+		b.mu.Unlock()
+		was := s.saved
+		b.save(ctx, s)
+		b.mu.Lock()
+		stuck := s.saved == was
+		if stuck {
+			s.marked = time.Time{} // there is no room for it, or it cannot be
+		}
+		b.idle(&lease{slot: s})
+		b.mu.Unlock()
+	}
+}
+
+// Park writes the states of all idle slots to files, the latest first, before the server is unloaded or stopped. It ends
+// with ctx. Busy slots are left alone. Nothing else is written ahead of the end from then on.
+func (b *Backend) Park(ctx context.Context) error {
+	if b.relay == nil {
+		return nil
+	}
+	defer func() {
+		b.c.mu.Lock()
+		delete(b.c.backends, b)
+		b.c.mu.Unlock()
+	}()
+	b.mu.Lock()
+	b.parked = true
+	b.reborn()
+	now := b.c.cfg.Now()
+	var all []*slot
+	for _, s := range b.slots {
+		if !s.busy && b.savable(s, s.n, now) && s.n > s.saved {
+			s.busy = true
+			all = append(all, s)
+		}
+	}
+	b.mu.Unlock()
+	slices.SortFunc(all, func(x, y *slot) int { return y.used.Compare(x.used) })
+	for _, s := range all {
+		if ctx.Err() == nil && b.inner.State() == engine.Ready {
+			b.save(ctx, s)
+		}
+		b.mu.Lock()
+		b.idle(&lease{slot: s})
+		b.mu.Unlock()
+	}
+	return b.c.Flush(ctx)
+}
+
+// drop forgets the slots of scopes that match, and has the server forget those that are idle.
+func (b *Backend) drop(ctx context.Context, match func(Hash) bool) {
+	b.mu.Lock()
+	var idle []*slot
+	for _, s := range b.slots {
+		if !s.known || !match(s.scope) {
+			continue
+		}
+		if s.busy {
+			s.known = false // what its request holds now is noted at its end
+			continue
+		}
+		s.reset()
+		s.busy = true
+		idle = append(idle, s)
+	}
+	b.mu.Unlock()
+	for _, s := range idle {
+		if _, err := b.onSlot(ctx, s.id, "erase", ""); err != nil {
+			b.c.cfg.Log.Debug("a slot was not erased; what it holds is not used again", "model", b.model, "why", err)
+		}
+		b.mu.Lock()
+		b.idle(&lease{slot: s})
+		b.mu.Unlock()
+	}
+}

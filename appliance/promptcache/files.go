@@ -1,0 +1,249 @@
+package promptcache
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"onebit/engine/wire/prefix"
+)
+
+// verdict is whether the files of a build of a program are of use.
+type verdict int
+
+const (
+	untried verdict = iota
+	good
+	bad
+)
+
+// verdict is whether the files of a build are of use, as far as is known.
+func (c *Cache) verdict(of Hash) verdict {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.proofs[of]
+}
+
+// learn notes how many bytes a token takes.
+func (c *Cache) learn(of Hash, bytes int64, tokens int) {
+	if tokens > 0 {
+		c.rates[of] = float64(bytes) / float64(tokens)
+	}
+}
+
+// room lets go of files until so many tokens more would fit into the budget, and reports whether they do. What is
+// unmarked makes no room by marked files.
+func (c *Cache) room(of Hash, tokens int, marked bool) bool {
+	budget := c.cfg.Settings().Budget
+	now := c.cfg.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	need := int64(c.rates[of] * float64(tokens))
+	if need > budget || budget <= 0 {
+		return false
+	}
+	return c.shrink(budget-need, now, marked, "")
+}
+
+// shrink lets go of files until all have at most so many bytes; mu is held.
+func (c *Cache) shrink(most int64, now time.Time, marked bool, but string) bool {
+	if c.total <= most && len(c.entries) < maxEntries {
+		return true
+	}
+	all := make([]*entry, 0, len(c.entries))
+	for _, e := range c.entries {
+		if e.File != but && e.users == 0 && (marked || !e.Marked.After(now)) {
+			all = append(all, e)
+		}
+	}
+	slices.SortFunc(all, func(a, b *entry) int { return before(a, b, now) })
+	for _, e := range all {
+		if c.total <= most && len(c.entries) < maxEntries {
+			break
+		}
+		c.forget(e.File)
+		c.counts.Evictions++
+	}
+	return c.total <= most
+}
+
+// before orders entries by which goes first: what is unmarked, the longest unused; then what is marked for the shortest.
+func before(a, b *entry, now time.Time) int {
+	am, bm := a.Marked.After(now), b.Marked.After(now)
+	switch {
+	case am != bm && bm:
+		return -1
+	case am != bm:
+		return 1
+	case am:
+		return cmp.Or(a.Marked.Compare(b.Marked), a.Used.Compare(b.Used), cmp.Compare(a.File, b.File))
+	}
+	return cmp.Or(a.Used.Compare(b.Used), cmp.Compare(a.File, b.File))
+}
+
+// forget lets go of a file, now or with its last user; mu is held.
+func (c *Cache) forget(file string) {
+	e := c.entries[file]
+	if e == nil {
+		return
+	}
+	delete(c.entries, file)
+	c.total -= e.Bytes
+	if e.users > 0 {
+		e.gone = true
+		return
+	}
+	c.add(job{file: file, drop: c.path(e.Model, file)})
+}
+
+// release ends a use of an entry.
+func (c *Cache) release(e *entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e.users--
+	if e.gone && e.users == 0 {
+		c.add(job{file: e.File, drop: c.path(e.Model, e.File)})
+	}
+}
+
+// keep takes in a file that a server has written. It replaces those of the same conversation that hold less.
+func (c *Cache) keep(e Entry) {
+	budget := c.cfg.Settings().Budget
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.learn(e.Of, e.Bytes, e.Tokens)
+	for _, old := range c.entries {
+		if old.Of == e.Of && old.Scope == e.Scope && len(old.Points) <= len(e.Points) && old.Points[len(old.Points)-1].Hash == e.Points[len(old.Points)-1].Hash {
+			if old.Marked.After(e.Marked) {
+				e.Marked = old.Marked
+			}
+			c.forget(old.File)
+		}
+	}
+	kept := &entry{Entry: e, noted: e.Used}
+	c.entries[e.File] = kept
+	c.total += e.Bytes
+	c.counts.Saves++
+	if !c.shrink(budget, c.cfg.Now(), true, e.File) { // it was larger than was thought
+		delete(c.entries, e.File)
+		c.total -= e.Bytes
+		c.add(job{file: e.File, drop: c.path(e.Model, e.File)})
+		return
+	}
+	put := e
+	c.add(job{file: e.File, put: &put})
+}
+
+// find is the file that holds most of a prompt. Where whole is set, only what the prompt goes on from whole counts.
+func (c *Cache) find(of, scope Hash, blocks []prefix.Block, whole bool) (best *entry, k, tokens int) {
+	now := c.cfg.Now()
+	ttl := c.cfg.Settings().TTL
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.entries {
+		if e.Of != of || e.Scope != scope || stale(e, now, ttl) {
+			continue
+		}
+		n, t := common(e.Points, blocks)
+		if whole && n < len(e.Points) {
+			continue
+		}
+		if t > tokens || t == tokens && t > 0 && e.Tokens < best.Tokens {
+			best, k, tokens = e, n, t
+		}
+	}
+	return best, k, tokens
+}
+
+// take begins a use of an entry, which find has named. It may have gone meanwhile.
+func (c *Cache) take(e *entry) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.entries[e.File] != e {
+		return false
+	}
+	e.users++
+	return true
+}
+
+// noteEvery is how often the use of a file is written down.
+const noteEvery = time.Minute
+
+// used notes that a file was used, and marks it for longer where the client wishes.
+func (c *Cache) used(file string, marked time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.entries[file]
+	if e == nil {
+		return
+	}
+	e.Used = c.cfg.Now()
+	longer := marked.After(e.Marked)
+	if longer {
+		e.Marked = marked
+	}
+	if longer || e.Used.Sub(e.noted) >= noteEvery {
+		e.noted = e.Used
+		put := e.Entry
+		c.add(job{file: file, put: &put})
+	}
+}
+
+// remove lets go of a file whose claim did not hold.
+func (c *Cache) remove(file string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forget(file)
+}
+
+// stale reports whether an entry's time is over.
+func stale(e *entry, now time.Time, ttl time.Duration) bool {
+	return ttl > 0 && now.Sub(e.Used) > ttl && !e.Marked.After(now)
+}
+
+// expire lets go of what is too old, and of what the budget has no room for any more.
+func (c *Cache) expire() {
+	s, now := c.cfg.Settings(), c.cfg.Now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.entries {
+		if stale(e, now, s.TTL) {
+			c.forget(e.File)
+			c.counts.Evictions++
+		}
+	}
+	c.shrink(max(s.Budget, 0), now, true, "")
+}
+
+// discard lets go of the files that match.
+func (c *Cache) discard(match func(*Entry) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.entries {
+		if match(&e.Entry) {
+			c.forget(e.File)
+		}
+	}
+}
+
+// Clear lets go of all files and of all that is known of slots, and returns once the files are deleted.
+func (c *Cache) Clear(ctx context.Context) error {
+	for _, b := range c.wrapped() {
+		b.drop(ctx, func(Hash) bool { return true })
+	}
+	c.discard(func(*Entry) bool { return true })
+	return c.Flush(ctx)
+}
+
+// Keep lets go of all that is of scopes other than these. What a request brings up meanwhile stays.
+func (c *Cache) Keep(ctx context.Context, scopes []string) {
+	alive := map[Hash]bool{c.scope(""): true}
+	for _, s := range scopes {
+		alive[c.scope(s)] = true
+	}
+	for _, b := range c.wrapped() {
+		b.drop(ctx, func(h Hash) bool { return !alive[h] })
+	}
+	c.discard(func(e *Entry) bool { return !alive[e.Scope] })
+}

@@ -2,6 +2,7 @@ package runner
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math"
 	"net/http"
@@ -44,6 +45,20 @@ type hearing struct {
 	how      asking
 	prompt   []int32
 	branches []batch.Branch // the orders of the first question, then of the second, ...
+	slot     int
+	reuse    bool // what the slot holds already
+}
+
+// placed reads in which slot a request is to run.
+func placed(body []byte) (slot int, reuse bool) {
+	var at struct {
+		Slot  *int  `json:"id_slot"`
+		Reuse *bool `json:"cache_prompt"`
+	}
+	if json.Unmarshal(body, &at) != nil || at.Slot == nil || *at.Slot < 0 {
+		return -1, at.Reuse == nil || *at.Reuse
+	}
+	return *at.Slot, at.Reuse == nil || *at.Reuse
 }
 
 // decide answers /v1/decisions and /v1/systemone.
@@ -65,6 +80,7 @@ func decide(read func([]byte) (*engine.Request, error)) action {
 		if p != nil {
 			return p
 		}
+		h.slot, h.reuse = placed(body)
 		scores, usage, p := s.score(r.Context(), h)
 		if p != nil || scores == nil {
 			return p
@@ -208,7 +224,7 @@ func letterOf(at int) string {
 // score asks the model. Without a problem, nil says that nobody waits any more.
 func (s *service) score(ctx context.Context, h *hearing) ([][]float64, wire.DecisionUsage, *problem) {
 	set := defaultSettings()
-	set.CachePrompt, set.MaxTokens, set.Slot = true, 0, -1
+	set.CachePrompt, set.MaxTokens, set.Slot = h.reuse, 0, h.slot
 	j, p := s.newJob(set, [][]int32{h.prompt})
 	if p != nil {
 		return nil, wire.DecisionUsage{}, p

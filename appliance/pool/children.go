@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"time"
 
 	"onebit/engine"
 	"onebit/engine/backend"
@@ -25,7 +26,14 @@ type Starter struct {
 	// Launch says how a process of a plan is started: the plan's options, and which of its children. Nil starts it as the
 	// plan has it.
 	Launch func(o backend.Options, n int, c backend.ChildSpec) backend.Launch
+
+	// Wrap puts something before the process that answers chats, once all serve. What it returns is told of the end: a method
+	// Park(ctx) error is called before the processes are asked to end, for as long as parkLimit. Nil puts nothing there.
+	Wrap func(spec ModelSpec, c *Children) engine.Backend
 }
+
+// parkLimit is how long a model may take to put away what it will want again.
+const parkLimit = 30 * time.Second
 
 // Children is a model with the processes that serve it.
 type Children struct {
@@ -34,6 +42,7 @@ type Children struct {
 	backend   engine.Backend
 
 	stop  context.CancelFunc
+	park  sync.Once
 	group sync.WaitGroup
 	done  chan struct{}
 
@@ -89,6 +98,9 @@ func (s *Starter) Start(ctx context.Context, spec ModelSpec) (Instance, error) {
 			return nil, err
 		}
 	}
+	if s.Wrap != nil {
+		c.backend = s.Wrap(spec, c)
+	}
 	return c, nil
 }
 
@@ -131,6 +143,15 @@ func (c *Children) why() error {
 
 // Stop ends the processes.
 func (c *Children) Stop() {
+	c.park.Do(func() {
+		p, ok := c.backend.(interface{ Park(context.Context) error })
+		if !ok {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), parkLimit)
+		defer cancel()
+		_ = p.Park(ctx) // it tells its log; the end does not wait for more
+	})
 	c.stop()
 	<-c.done
 }

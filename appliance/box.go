@@ -21,6 +21,7 @@ import (
 	"onebit/appliance/edge"
 	"onebit/appliance/gateway"
 	"onebit/appliance/pool"
+	"onebit/appliance/promptcache"
 	"onebit/appliance/telemetry"
 	"onebit/engine/backend"
 	"onebit/extensions"
@@ -97,6 +98,7 @@ type box struct {
 
 	extensions *extensions.Manager
 	shelves    *shelves
+	cache      *promptcache.Cache
 
 	metrics   *telemetry.Metrics
 	alerts    *telemetry.Alerts
@@ -129,6 +131,9 @@ func (p program) runBox(ctx context.Context, o boxOptions) error {
 			b.log.Error("closing the store", "error", err)
 		}
 	}()
+	if b.cache, err = b.openCache(ctx); err != nil {
+		return err
+	}
 	assembly, err := b.read(ctx)
 	if err != nil {
 		return err
@@ -145,9 +150,9 @@ func (p program) runBox(ctx context.Context, o boxOptions) error {
 
 // build makes everything that lives as long as the program. It serves nothing yet.
 func (b *box) build(ctx context.Context, p program, a *boxAssembly) (err error) {
-	starter := &pool.Starter{Plan: b.plan, Launch: b.launch, Stdout: p.stdout, Stderr: p.stderr, Log: b.log}
+	starter := &pool.Starter{Plan: b.plan, Launch: b.launch, Stdout: p.stdout, Stderr: p.stderr, Log: b.log, Wrap: b.cached}
 	b.startReporting()
-	b.pool, err = pool.New(pool.Config{Start: starter.Start, Memory: b.budget, Log: b.log})
+	b.pool, err = pool.New(pool.Config{Start: withFolder(starter.Start), Memory: b.budget, Log: b.log})
 	if err != nil {
 		return err
 	}
@@ -197,7 +202,10 @@ func (b *box) run(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, b.edge.Close())
 	}
-	var group, last sync.WaitGroup
+	// and the states of conversations are put away at the end of their models
+	cached, stopCache := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopCache()
+	var group, last, end sync.WaitGroup
 	failed := make(chan error, 8)
 	keep := func(group *sync.WaitGroup, ctx context.Context, f func(context.Context) error) {
 		group.Go(func() {
@@ -207,10 +215,13 @@ func (b *box) run(ctx context.Context) error {
 			}
 		})
 	}
+	keep(&end, cached, b.cache.Run)
 	keep(&last, behind, b.store.Run)
 	if err := b.extensions.Start(ctx); err != nil { // what was active decides from the first request on
 		stopBehind()
 		last.Wait()
+		stopCache()
+		end.Wait()
 		return errors.Join(err, socket.Close(), b.edge.Close())
 	}
 	keep(&last, behind, b.extensions.Run)
@@ -220,6 +231,7 @@ func (b *box) run(ctx context.Context) error {
 	keep(&group, serving, func(ctx context.Context) error { return b.serveSocket(ctx, socket) })
 	keep(&group, serving, b.watch)
 	keep(&group, serving, b.bindLaya)
+	keep(&group, serving, b.keepScopes)
 	keep(&group, serving, b.welcome)
 	keep(&group, serving, b.alerts.Run)
 	keep(&group, serving, b.settle)
@@ -232,6 +244,8 @@ func (b *box) run(ctx context.Context) error {
 	b.tell(ctx, &reporting{})
 	stopBehind()
 	last.Wait()
+	stopCache()
+	end.Wait()
 	close(failed)
 	for err := range failed {
 		served = errors.Join(served, err)

@@ -227,6 +227,9 @@ func (b *box) examine(ctx context.Context, cfg config.Box, m *boxModel) {
 		return
 	}
 	m.options.Append = groupOfTheBox()
+	if m.role() == gateway.Chat {
+		m.options.SlotDir = b.cache.Folder(m.Name)
+	}
 	p, err := b.plan(ctx, m.options)
 	if err != nil {
 		m.problem = err.Error()

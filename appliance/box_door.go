@@ -58,13 +58,7 @@ func (d door) Begin(ctx context.Context, u gateway.Use) (gateway.Grant, error) {
 func (d door) Sees(ctx context.Context, model string) bool { return auth.From(ctx).MayUse(model) }
 
 // Scope is a key's, or a person's without one.
-func (d door) Scope(ctx context.Context) string {
-	p := auth.From(ctx)
-	if p.Key != nil {
-		return p.Key.ID
-	}
-	return "person:" + p.Person
-}
+func (d door) Scope(ctx context.Context) string { return scopeOf(ctx) }
 
 // privacy is what the request log keeps of somebody's requests: what the box keeps, or less where their key says so.
 func (b *box) privacy(p *auth.Principal) store.Privacy {

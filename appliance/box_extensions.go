@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"onebit/appliance/auth"
+	"onebit/appliance/promptcache"
 	"onebit/appliance/telemetry"
 	"onebit/engine"
 	"onebit/extensions"
@@ -241,6 +242,7 @@ func (b *box) decideFor(ctx context.Context, text string, criteria map[string]st
 		return "", 0, nil, err
 	}
 	in.Header.Set("Content-Type", "application/json")
+	in.Header.Set(promptcache.ScopeHeader, scopeOf(ctx))
 	res, err := r.Relay(in)
 	if err != nil {
 		return "", 0, nil, errors.Join(errNotNow, err)

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"time"
 
 	"onebit/appliance/config"
@@ -47,7 +48,7 @@ func (b *box) startReporting() {
 	b.metrics = telemetry.New(telemetry.Config{Version: version, Runtime: true, State: func() []telemetry.Family {
 		ctx, cancel := context.WithTimeout(context.Background(), lookLimit)
 		defer cancel()
-		return append(b.state(ctx).Families(), b.extensionFamilies()...)
+		return slices.Concat(b.state(ctx).Families(), b.extensionFamilies(), b.cacheFamilies())
 	}})
 	b.alerts = telemetry.NewAlerts(telemetry.AlertsConfig{
 		Box: func() string { return b.now.Load().cfg.Name }, Version: version, Log: b.log,

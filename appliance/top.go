@@ -150,6 +150,10 @@ func (g glance) write(w io.Writer, before glance) error {
 		rate("onebit_tokens_total", "kind", "completion"), rate("onebit_tokens_total", "kind", "prompt"), rate("onebit_tokens_total", "kind", "cached"))
 	fmt.Fprintf(w, "events   %.1f/s   memory %s of %s for models, %s of the box itself   store %s\n\n", rate("onebit_events_relayed_total"),
 		gib(s.Memory.Used), gib(s.Memory.Total), gib(int64(f.Sum("process_resident_memory_bytes"))), gib(s.Store.Bytes))
+	if prompts := f.Sum("onebit_prompt_cache_prompt_tokens_total"); prompts > 0 {
+		fmt.Fprintf(w, "prompts  %.0f%% of their tokens reused   %s in files   %.0f restored, %.0f claims wrong\n\n", 100*f.Sum("onebit_prompt_cache_saved_tokens_total")/prompts,
+			gib(int64(f.Sum("onebit_prompt_cache_bytes"))), f.Sum("onebit_prompt_cache_restores_total"), f.Sum("onebit_prompt_cache_wrong_total"))
+	}
 	rows := [][]string{{"MODEL", "STATE", "DEVICE", "RUNNING", "WAITING", "SLOTS", "MEMORY", "LOADS", "TOKENS/S"}}
 	for _, m := range s.Models {
 		rows = append(rows, []string{

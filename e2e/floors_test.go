@@ -71,6 +71,7 @@ var floors = map[string]int{
 	"appliance/catalog":                1,
 	"appliance/pool":                   1,
 	"appliance/remote":                 1,
+	"appliance/promptcache":            1,
 	"appliance/telemetry":              1,
 	"appliance/program":                1,
 	"appliance/config":                 0,

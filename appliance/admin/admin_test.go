@@ -69,6 +69,12 @@ func (b *box) Catalog(context.Context) []admin.CatalogEntry {
 }
 func (b *box) Pulls() []admin.Pull                      { return []admin.Pull{} }
 func (b *box) CancelPull(context.Context, string) error { return store.ErrNotFound }
+func (b *box) PromptCache() admin.PromptCache {
+	return admin.PromptCache{Bytes: 7, Models: []admin.PromptCacheModel{}}
+}
+
+func (b *box) ClearPromptCache(context.Context, store.Actor) error { return nil }
+
 func (b *box) Backends(context.Context) []admin.Backend { return []admin.Backend{} }
 func (b *box) RollbackBackend(_ context.Context, _ store.Actor, d string) error {
 	b.ask("rollback " + d)

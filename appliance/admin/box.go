@@ -23,6 +23,9 @@ type Box interface {
 	StartPull(ctx context.Context, who store.Actor, p NewPull) (Pull, error)
 	CancelPull(ctx context.Context, id string) error
 
+	PromptCache() PromptCache
+	ClearPromptCache(ctx context.Context, who store.Actor) error
+
 	Backends(ctx context.Context) []Backend
 	RollbackBackend(ctx context.Context, who store.Actor, device string) error
 
@@ -58,6 +61,40 @@ type Status struct {
 	Store     StoreStatus    `json:"store"`
 	Backup    BackupStatus   `json:"backup"`
 	Degraded  *DegradedState `json:"degraded" about:"null, or what happened to the data and from when it is"`
+}
+
+// PromptCache is what is kept of prompts.
+type PromptCache struct {
+	Budget    int64              `json:"budget" about:"bytes that all files may take"`
+	Bytes     int64              `json:"bytes" about:"that they take"`
+	Entries   int                `json:"entries" about:"files, each with the state of a conversation"`
+	Marked    int                `json:"marked" about:"of them, those that a client wants kept"`
+	Hits      int64              `json:"hits" about:"requests of which something was reused, as their servers counted"`
+	Misses    int64              `json:"misses"`
+	Prompt    int64              `json:"prompt_tokens" about:"of all prompts since the start"`
+	Saved     int64              `json:"saved_tokens" about:"of them, those that were not computed again"`
+	Expected  int64              `json:"expected_tokens" about:"of them, those that the index expected to be reused"`
+	Share     float64            `json:"share" about:"of the prompts' tokens that were reused, 0 to 1"`
+	Wrong     int64              `json:"wrong" about:"claims of the index that did not hold"`
+	Restores  int64              `json:"restores"`
+	Saves     int64              `json:"saves"`
+	Evictions int64              `json:"evictions"`
+	Written   int64              `json:"written_tokens" about:"newly kept because a client asked"`
+	Steady    int64              `json:"steady_bytes" about:"of lines that change with each request and were left out"`
+	Models    []PromptCacheModel `json:"models"`
+}
+
+// PromptCacheModel is the same of one model.
+type PromptCacheModel struct {
+	Model   string `json:"model" about:"its name, or that of its folder while it is not loaded"`
+	Loaded  bool   `json:"loaded"`
+	Entries int    `json:"entries"`
+	Bytes   int64  `json:"bytes"`
+	Tokens  int64  `json:"tokens" about:"in files"`
+	Held    int    `json:"held" about:"tokens in slots"`
+	Slots   int    `json:"slots"`
+	Busy    int    `json:"busy"`
+	Files   string `json:"files" about:"good, bad or untried: whether its program reuses what it restores"`
 }
 
 // Memory is what models may take and take, in bytes.

@@ -120,6 +120,12 @@ func (a *Admin) modelRoutes() []route {
 		op("DELETE", "/pulls/{id}", admins, "stop a download; what has come is kept for the next try", func(c *call, in identified) (none, error) {
 			return none{}, box.CancelPull(c.ctx(), in.ID)
 		}),
+		op("GET", "/prompt-cache", admins, "what is kept of prompts, and what it was good for", func(c *call, _ struct{}) (PromptCache, error) {
+			return box.PromptCache(), nil
+		}),
+		op("DELETE", "/prompt-cache", admins, "forget all that is kept of prompts", func(c *call, _ struct{}) (none, error) {
+			return none{}, box.ClearPromptCache(c.ctx(), c.actor())
+		}),
 		op("GET", "/backends", admins, "installed server programs", func(c *call, _ struct{}) (backends, error) {
 			return backends{box.Backends(c.ctx())}, nil
 		}),

@@ -36,6 +36,15 @@ type Box struct {
 
 	Extensions Extensions `yaml:"extensions" about:"what uploaded modules may do"`
 	Documents  Documents  `yaml:"documents" about:"collections of documents"`
+	Cache      Cache      `yaml:"cache" about:"what is kept of prompts"`
+}
+
+// Cache says what is kept of prompts, so that a conversation that goes on is not computed from its beginning.
+type Cache struct {
+	Budget    Size          `yaml:"budget" about:"bytes of all files with the state of conversations; 0 keeps none. Half of what is free on the disk is the most"`
+	TTL       time.Duration `yaml:"ttl" about:"a file that was not used for so long goes; 0 means never"`
+	MinTokens int           `yaml:"min_tokens" about:"shorter conversations are not worth a file"`
+	Steady    bool          `yaml:"steady" about:"leave out lines that agents change with each request, such as a billing header"`
 }
 
 // Listen says where the box listens.
@@ -251,6 +260,7 @@ func BoxDefaults() Box {
 		Egress: Egress{Hub: "https://huggingface.co"},
 
 		Extensions: Extensions{Signatures: extensions.SignaturesOff, Capabilities: capabilities(), Params: []string{"temperature", "top_p", "max_tokens"}},
+		Cache:      Cache{Budget: 8 << 30, TTL: 7 * 24 * time.Hour, MinTokens: 256, Steady: true},
 	}
 }
 

@@ -55,6 +55,9 @@ func (r *reader) check(b Box) {
 	r.checkModels(b.Models, b.Egress.Private, at)
 	r.checkElsewhere(b, at)
 	r.checkExtensions(b.Extensions, at, word)
+	if b.Cache.MinTokens < 1 {
+		r.bad(at("cache.min_tokens"), "cache.min_tokens: %d is not 1 or more", b.Cache.MinTokens)
+	}
 	for _, w := range b.Documents.Watch {
 		if folder, name, ok := cutLast(w); !ok || !filepath.IsAbs(folder) || name == "" {
 			r.bad(at("documents.watch"), "documents.watch: %q is not FOLDER=COLLECTION with the whole path of the folder", w)

@@ -162,6 +162,9 @@ func (g *Gateway) answer(ctx context.Context, w *reply, l *lease, req *engine.Re
 		h.Set("Content-Type", "application/json")
 		h.Set("Cache-Control", "no-store")
 		h.Set("Content-Length", strconv.Itoa(len(raw)))
+		if c.Reuse != nil {
+			h.Set("X-1bit-Cache", reused(c.Reuse))
+		}
 		_, err := w.Write(raw)
 		return err
 	})
@@ -170,6 +173,15 @@ func (g *Gateway) answer(ctx context.Context, w *reply, l *lease, req *engine.Re
 		w.usage = engine.Usage{Prompt: wire.GuessTokens(req.Raw), Completion: text}
 	}
 	return err
+}
+
+// reused says what came of keeping the state of prompts.
+func reused(r *engine.Reuse) string {
+	word := "miss"
+	if r.Tokens > 0 {
+		word = "hit"
+	}
+	return fmt.Sprintf("%s tokens=%d kept=%d steady=%d", word, r.Tokens, r.Kept, r.Steady)
 }
 
 // stream answers with server-sent events.

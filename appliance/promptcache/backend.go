@@ -99,8 +99,13 @@ func (b *Backend) Restarts() int {
 	return 0
 }
 
-// Inner is the server itself.
-func (b *Backend) Inner() engine.Backend { return b.inner }
+// Info is what the server says about its model; empty where it says nothing.
+func (b *Backend) Info() engine.Info {
+	if i, ok := b.inner.(interface{ Info() engine.Info }); ok {
+		return i.Info()
+	}
+	return engine.Info{}
+}
 
 // files reports whether states may be kept in files; b.mu is held.
 func (b *Backend) files() bool {

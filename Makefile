@@ -107,6 +107,10 @@ bench-rag: setup ## the document store: speed beside sqlite-vec, then what searc
 bench-decide: build ## decisions of the 0.5B on the labelled set, beside asking it for JSON, and what 20 questions cost; ONEBIT_DECIDE_WAYS=1 tries others
 	@bash e2e/test.sh bench-decide
 
+.PHONY: bench-route
+bench-route: build ## what it adds to a request that the box chooses its model; an hour of the queue; what the prompt cache saves
+	@bash e2e/test.sh bench-route
+
 .PHONY: bench-proxy
 bench-proxy: setup ## serve beside Caddy, LiteLLM and $$LLAMA_SWAP: time and work that each adds to a stream
 	@bash e2e/test.sh bench-proxy

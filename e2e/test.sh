@@ -7,6 +7,7 @@
 #   test.sh bench-embed   the engine's embeddings beside the reference server's
 #   test.sh bench-rag     the document store's speed, and what searches find
 #   test.sh bench-decide  decisions on the labelled set, and what they cost
+#   test.sh bench-route   what choosing a model costs, beside naming it
 #   test.sh bench-proxy   serve beside other proxies
 #   test.sh bench-edge    a box beside Caddy
 #   test.sh bench-ext     decisions of modules beside plain wazero and Extism
@@ -132,6 +133,12 @@ case "${1:-quick}" in
     trap 'kill $engine 2> /dev/null || true' EXIT
     bin/ragquality -gate -embed "http://127.0.0.1:${BENCH_PORT:-18470}" ${RERANK:+-rerank "$RERANK"} ${QUALITY_ARGS:-}
     ;;
+  bench-route)
+    mkdir -p bin && go build -o bin/benchroute ./e2e/benchroute
+    module=extensions/policy/files/policy.wasm
+    say "what choosing adds"
+    bin/benchroute -bin bin/1bit $([ ! -e $module ] || echo "-module $module -manifest extensions/policy/policy.json") ${BENCH_ARGS:-}
+    ;;
   bench-proxy)
     eval "$(bash $here/setup.sh proxies)"
     go build -trimpath -ldflags '-s -w' -o bin/1bit ./appliance
@@ -158,5 +165,5 @@ case "${1:-quick}" in
     (cd extensions/bench && go vet . && go build -o ../../bin/benchext .)
     bin/benchext -bin bin/1bit -guests bin/bench $([ ! -e $laya ] || echo "-laya $laya") ${BENCH_ARGS:-}
     ;;
-  *) echo "usage: test.sh quick|e2e|all|bench-engine|bench-embed|bench-decide|bench-rag|bench-proxy|bench-edge|bench-ext" >&2; exit 2 ;;
+  *) echo "usage: test.sh quick|e2e|all|bench-engine|bench-embed|bench-decide|bench-rag|bench-route|bench-proxy|bench-edge|bench-ext" >&2; exit 2 ;;
 esac

@@ -84,7 +84,7 @@ func (w *world) start() error {
 	w.roots = x509.NewCertPool()
 	w.roots.AppendCertsFromPEM([]byte(certificate.Root))
 	claim := fmt.Sprintf(`{"code":%q,"name":"root","password":"correct horse battery"}`, code.FindSubmatch(said)[1])
-	r, err := http.NewRequest("POST", w.url+"/claim", strings.NewReader(claim))
+	r, err := http.NewRequest(http.MethodPost, w.url+"/claim", strings.NewReader(claim))
 	if err != nil {
 		return err
 	}
@@ -185,7 +185,7 @@ func (w *world) bind(key string) error {
 	_ = f.Close()
 	sum := sha256.Sum256(module)
 	hash := hex.EncodeToString(sum[:])
-	r, err := http.NewRequest("POST", "http://box/admin/v1/extensions", &body)
+	r, err := http.NewRequest(http.MethodPost, "http://box/admin/v1/extensions", &body)
 	if err != nil {
 		return err
 	}
@@ -250,7 +250,7 @@ func (w *world) client() *http.Client {
 // ask sends a chat and returns what it took, and what the box says that it took itself, in microseconds.
 func (w *world) ask(c *http.Client, x way, messages string) (wait, own float64, err error) {
 	body := `{"model":"` + x.model + `","messages":` + messages + `}`
-	r, err := http.NewRequest("POST", w.url+"/v1/chat/completions", strings.NewReader(body))
+	r, err := http.NewRequest(http.MethodPost, w.url+"/v1/chat/completions", strings.NewReader(body))
 	if err != nil {
 		return 0, 0, err
 	}

@@ -178,3 +178,41 @@ func TestAppendMember(t *testing.T) {
 		t.Error("a member is found where it is not, or the other way round")
 	}
 }
+
+func TestWithout(t *testing.T) {
+	drop := func(name string) bool { return name == "user" || name == "store" }
+	for in, want := range map[string]string{
+		`{"a":1,"user":"x","b":[{"user":1}],"store":true}`: `{"a":1,"b":[{"user":1}]}`,
+		`{"user":"x"}`:            `{}`,
+		` { "a" : 1 } `:           ` { "a" : 1 } `,
+		`{"us\u0065r":1,"a":"é"}`: `{"a":"é"}`,
+		`{"a\"b":1,"user":1}`:     `{"a\"b":1}`,
+		`{}`:                      `{}`,
+		`[1]`:                     `[1]`,
+	} {
+		if got := string(wire.Without([]byte(in), drop)); got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+	}
+}
+
+// FuzzWithout holds that what is left is sound, has no such member, and has every other.
+func FuzzWithout(f *testing.F) {
+	f.Add(`{"a":1,"user":"x","b":[{"user":1}],"store":true}`)
+	f.Add(`{"us\u0065r":1,"a":"é"}`)
+	f.Fuzz(func(t *testing.T, in string) {
+		var before map[string]json.RawMessage
+		if json.Unmarshal([]byte(in), &before) != nil || before == nil {
+			return
+		}
+		out := wire.Without([]byte(in), func(name string) bool { return name == "user" })
+		var after map[string]json.RawMessage
+		if err := json.Unmarshal(out, &after); err != nil {
+			t.Fatalf("%q becomes %q: %v", in, out, err)
+		}
+		delete(before, "user")
+		if len(before) != len(after) {
+			t.Errorf("%q becomes %q", in, out)
+		}
+	})
+}

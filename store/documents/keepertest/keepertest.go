@@ -38,7 +38,7 @@ const (
 func Run(t *testing.T, open func(t *testing.T, now func() time.Time) documents.Keeper) {
 	tests := map[string]func(*suite){
 		"files": files, "moved": moved, "upload that breaks": brokenUpload, "pages": pages, "collections": collections, "sharing": sharing,
-		"attachments": attach, "batches": batches, "found once complete": foundOnceComplete, "words": words, "vectors": vectors,
+		"attachments": attach, "batches": batches, "found once complete": foundOnceComplete, "words": words, "shares": shares, "vectors": vectors,
 		"filters": filters, "deleting": deleting, "others see nothing": others, "change of model": changeOfModel,
 		"expiry": expiry, "limits": limits, "many at once": together,
 	}
@@ -474,6 +474,55 @@ func words(s *suite) {
 	}
 	if got := s.words(ann, c, "common words"); len(got) == 0 {
 		s.Error("common words alone find nothing")
+	}
+}
+
+// shares holds how much of a question's weight is found to its bounds: hybrid
+// search trusts words by it.
+func shares(s *suite) {
+	c := s.collection(ann, "x")
+	texts := []string{"The boiler reports error E-17 when the pump is dry", "Pumps are checked in spring, and the boiler in autumn",
+		"Write to service@example.org or see max_heap in the manual", "A garden of roses and of nothing else"}
+	for i := range 60 {
+		texts = append(texts, fmt.Sprintf("The report of day %d has nothing to say of the weather", i))
+	}
+	s.ingest(ann, c, nil, 0, texts...)
+	find := func(query string) (string, float64) {
+		s.Helper()
+		hits, err := s.k.Words(s.Context(), ann, c.ID, query, nil, 50)
+		s.ok(err)
+		if len(hits) == 0 {
+			return "", 0
+		}
+		for i, h := range hits {
+			if h.Share <= 0 || h.Share > 1 {
+				s.Errorf("%q: hit %d has the share %v", query, i, h.Share)
+			}
+		}
+		return s.texts(ann, hits[:1], nil)[0], hits[0].Share
+	}
+	for query, want := range map[string]struct {
+		text       int
+		least, top float64
+	}{
+		"E-17":                                  {0, 0.3, 1},
+		"error E-17":                            {0, 0.3, 1},
+		"roses":                                 {3, 0.3, 1},
+		"example.org":                           {2, 0.3, 1},
+		"max_heap":                              {2, 0.3, 1},
+		"part 3 roses":                          {3, 0.3, 1}, // the heading counts
+		"Is it in autumn or spring?":            {1, 0.1, 1},
+		"roses unheard unthought unseen unread": {3, 0.02, 0.35}, // most of the question is nowhere
+	} {
+		text, share := find(query)
+		if text != texts[want.text] || share < want.least || share > want.top {
+			s.Errorf("%q finds %q with the share %.3f", query, text, share)
+		}
+	}
+	_, whole := find("dry pump")
+	_, half := find("dry weathercock")
+	if whole <= half {
+		s.Errorf("the whole question has the share %v, half of it %v", whole, half)
 	}
 }
 

@@ -157,28 +157,30 @@ func (k *Keeper) ranked(ctx context.Context, index *words.Index, a asked) ([]doc
 	}
 	all := int64(index.Len())
 	var phrases []string
-	var list []counted
-	var w wanted
+	var list []documents.Counted
+	known := map[string]words.Word{}
+	var whole float64 // the best score that a passage can have
 	for _, t := range a.terms {
 		switch found := index.Words(t); {
 		case len(found) != 1:
 			phrases = append(phrases, t)
 		case found[0].Passages == 0:
-			w.weight += most * rarity(0, all) / 2
+			whole += documents.Weight(0, all) / 2
 		default:
-			list = append(list, counted{t, int64(found[0].Passages), found[0]})
+			known[t] = found[0]
+			list = append(list, documents.Counted{Term: t, Passages: int64(found[0].Passages)})
 		}
 	}
-	for _, c := range rarest(list, maxSmall) {
-		q.Words = append(q.Words, c.word)
-		w.weight += most * rarity(c.n, all)
+	for _, c := range documents.Rarest(list, len(list)) {
+		q.Words = append(q.Words, known[c.Term])
+		whole += documents.Weight(c.Passages, all)
 	}
 	if len(phrases) > 0 {
 		p, err := k.match(ctx, a.number, all, quoted(phrases), len(list) == 0)
 		if err != nil {
 			return nil, err
 		}
-		w.weight += p.weight
+		whole += p.weight
 		if q.More, err = k.phrases(ctx, a.number, p.match); err != nil {
 			return nil, err
 		}
@@ -186,7 +188,7 @@ func (k *Keeper) ranked(ctx context.Context, index *words.Index, a asked) ([]doc
 	hits := index.Search(q)
 	out := make([]documents.Scored, len(hits))
 	for i, h := range hits {
-		out[i] = documents.Scored{ID: h.ID, Score: h.Score, Share: min(1, h.Score/w.weight)}
+		out[i] = documents.Scored{ID: h.ID, Score: h.Score, Share: min(1, h.Score/whole)}
 	}
 	return out, nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -16,13 +15,6 @@ import (
 
 // Words of one collection are in the table words_N, N being the collection's
 // number. The table has no copy of the text; with it is deleted what was added.
-const (
-	maxTerms  = 12 // of a query that are looked for in FTS5
-	maxSmall  = 48 // and where that costs little
-	minCommon = 1000
-	common    = 20  // a term in more than one passage of so many says little
-	most      = 2.2 // what BM25 gives at most for a term, but for its rarity: k1 + 1
-)
 
 func createWords(ctx context.Context, t *sqlite.Tx, n int64) error {
 	err := t.Once(ctx, fmt.Sprintf("create virtual table words_%d using fts5(path, body, content='', tokenize='porter unicode61 remove_diacritics 2')", n))
@@ -188,64 +180,29 @@ type wanted struct {
 	weight float64 // the best score that a passage can have
 }
 
-// counted is a term with the number of passages that have it.
-type counted struct {
-	term string
-	n    int64
-	word words.Word
-}
-
-// rarest returns so many terms that the fewest passages have.
-func rarest(all []counted, most int) []counted {
-	slices.SortStableFunc(all, func(a, b counted) int { return cmp.Compare(a.n, b.n) })
-	return all[:min(len(all), most)]
-}
-
-// match picks the terms that say something: those in few passages, at most
-// maxTerms; where all are common, the first three, if there must be some. A term that is nowhere has
-// half its weight: the question may be put in words of its own, or in another
-// language, and then no passage has all of it.
+// match picks the terms that say something.
 func (k *Keeper) match(ctx context.Context, n, passages int64, all []string, must bool) (wanted, error) {
-	limit := max(minCommon, passages/common)
-	var absent float64
-	var rare, rest []counted
+	counted := make([]documents.Counted, len(all))
 	query := fmt.Sprintf("select count(*) from (select 1 from words_%d where words_%d match ? limit ?)", n, n)
-	for _, t := range all {
-		c := counted{term: t}
-		err := k.db.Scan(ctx, query, []any{t, limit + 1}, &c.n)
+	for i, t := range all {
+		counted[i].Term = t
+		err := k.db.Scan(ctx, query, []any{t, documents.Common(passages) + 1}, &counted[i].Passages)
 		switch {
 		case missing(err):
 			return wanted{}, documents.ErrNotFound
 		case err != nil:
 			return wanted{}, meaning(err)
-		case c.n == 0:
-			absent += rarity(0, passages) / 2
-		case c.n > limit:
-			rest = append(rest, c)
-		default:
-			rare = append(rare, c)
 		}
 	}
-	if len(rare) == 0 && must {
-		rare = rest[:min(len(rest), 3)]
-	}
-	bound := maxTerms
-	if passages <= limit {
-		bound = maxSmall // it costs little
-	}
-	w := wanted{weight: most * absent}
+	picked, absent := documents.Pick(counted, passages, must)
+	w := wanted{weight: absent}
 	var out []string
-	for _, c := range rarest(rare, bound) {
-		out = append(out, c.term)
-		w.weight += most * rarity(c.n, passages)
+	for _, c := range picked {
+		out = append(out, c.Term)
+		w.weight += documents.Weight(c.Passages, passages)
 	}
 	w.match = strings.Join(out, " OR ")
 	return w, nil
-}
-
-// rarity is the weight of a term that so many of all passages have.
-func rarity(n, all int64) float64 {
-	return math.Log1p((max(0, float64(all-n)) + 0.5) / (float64(n) + 0.5))
 }
 
 func missing(err error) bool {

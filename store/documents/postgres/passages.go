@@ -15,13 +15,18 @@ import (
 )
 
 // plain is a text as the index of words takes it: without the marks above and
-// below letters, which people leave out when they search.
+// below letters, which people leave out when they search, and with nothing but
+// spaces between words, or PostgreSQL would take "E-17" for a letter and a
+// negative number, and "example.org" for one word.
 func plain(text string) string {
 	bare := strings.Map(func(r rune) rune {
-		if unicode.Is(unicode.Mn, r) && r < 0x370 { // those of Latin letters
+		switch {
+		case unicode.Is(unicode.Mn, r) && r < 0x370: // those of Latin letters
 			return -1
+		case unicode.IsLetter(r), unicode.IsDigit(r), unicode.IsMark(r):
+			return r
 		}
-		return r
+		return ' '
 	}, norm.NFD.String(text))
 	return documents.Searchable(norm.NFC.String(bare))
 }
@@ -58,8 +63,8 @@ func (k *Keeper) Cut(ctx context.Context, collection, file string, pages int, ch
 				c.Path = []string{}
 			}
 			text := strings.ReplaceAll(c.Text, "\x00", "")
-			b.Queue("insert into passages (attachment, ordinal, path, text, page, start, stop, tokens, words) values ($1, $2, $3, $4, $5, $6, $7, $8, to_tsvector('words', $9))",
-				a.n, i, c.Path, text, c.Page, c.Start, c.End, c.Tokens, plain(c.Embedded()))
+			b.Queue("insert into passages (attachment, ordinal, path, text, page, start, stop, tokens, words) values ($1, $2, $3, $4, $5, $6, $7, $8, setweight(to_tsvector('words', $9), 'A') || to_tsvector('words', $10))",
+				a.n, i, c.Path, text, c.Page, c.Start, c.End, c.Tokens, plain(strings.Join(c.Path, "\n")), plain(c.Text))
 			bytes += len(text)
 		}
 		if err := t.SendBatch(ctx, &b).Close(); err != nil {
@@ -250,16 +255,69 @@ func (k *Keeper) Words(ctx context.Context, by documents.Reader, collection, que
 	if err != nil {
 		return nil, err
 	}
-	var parts []string
-	for _, t := range documents.Terms(plain(query)) {
-		parts = append(parts, "'"+strings.ReplaceAll(t, "'", "''")+"'")
+	var terms []string
+	for _, t := range documents.Terms(query) {
+		if t = strings.Join(strings.Fields(plain(t)), " "); t != "" {
+			terms = append(terms, "'"+t+"'")
+		}
 	}
-	if len(parts) == 0 || most < 1 {
+	if len(terms) == 0 || most < 1 {
 		return nil, nil
 	}
-	return k.scored(ctx, `select p.id, ts_rank_cd(p.words, q, 1)::float8 as score from to_tsquery('words', $1) q, passages p join attachments a on a.n = p.attachment
-		where a.collection = $2 and a.status = 'completed' and p.words @@ q and ($3::bigint[] is null or a.n = any ($3)) order by score desc, p.id limit $4`,
-		strings.Join(parts, " | "), collection, runs, most)
+	w, err := k.weigh(ctx, collection, terms)
+	if err != nil || len(w.terms) == 0 {
+		return nil, err
+	}
+	list, err := k.scored(ctx, ranking, collection, runs, strings.Join(w.terms, " | "), w.terms, w.weights, most)
+	for i := range list {
+		list[i].Share = min(1, list[i].Score/w.whole)
+	}
+	return list, err
+}
+
+// ranking is near to BM25: ts_rank grows with how often a word is there as BM25
+// does with k1 = 1.2, headings counting more, and the length of a passage, beside
+// the mean of those found, does the rest.
+const ranking = `with t as materialized (select to_tsquery('words', q) as q, weight from unnest($4::text[], $5::float8[]) x (q, weight)),
+	found as (select p.id, p.tokens / nullif(avg(p.tokens) over (), 0) as length,
+			(select sum(t.weight * ts_rank('{0.75, 0.75, 0.75, 1}', p.words, t.q)) from t where p.words @@ t.q) as score
+		from passages p join attachments a on a.n = p.attachment
+		where a.collection = $1 and a.status = 'completed' and ($2::bigint[] is null or a.n = any ($2)) and p.words @@ to_tsquery('words', $3))
+	select id, (score * 2.2 / (1.3 + 0.9 * coalesce(length, 1)))::float8 as score from found order by score desc, id limit $6`
+
+// weighed is what of a question is looked for.
+type weighed struct {
+	terms   []string
+	weights []float64
+	whole   float64 // the best score that a passage can have
+}
+
+// weigh picks terms as the other keeper does, by the number of passages that
+// have them.
+func (k *Keeper) weigh(ctx context.Context, collection string, terms []string) (weighed, error) {
+	var passages int64
+	err := k.pool.QueryRow(ctx, "select coalesce(sum(chunks), 0)::bigint from attachments where collection = $1 and status = 'completed'", collection).Scan(&passages)
+	if err != nil {
+		return weighed{}, meaning(err)
+	}
+	limit := documents.Common(passages)
+	rows, err := k.pool.Query(ctx, `select x.q, (select count(*) from (select 1 from passages p join attachments a on a.n = p.attachment
+			where a.collection = $1 and a.status = 'completed' and p.words @@ to_tsquery('words', x.q) limit $3) few) from unnest($2::text[]) with ordinality x (q, i) order by i`,
+		collection, terms, limit+1)
+	if err != nil {
+		return weighed{}, meaning(err)
+	}
+	counted, err := pgx.CollectRows(rows, func(r pgx.CollectableRow) (c documents.Counted, err error) { return c, r.Scan(&c.Term, &c.Passages) })
+	if err != nil {
+		return weighed{}, meaning(err)
+	}
+	picked, absent := documents.Pick(counted, passages, true)
+	w := weighed{whole: absent}
+	for _, c := range picked {
+		weight := documents.Weight(c.Passages, passages)
+		w.terms, w.weights, w.whole = append(w.terms, c.Term), append(w.weights, weight), w.whole+weight
+	}
+	return w, nil
 }
 
 // Near finds passages by vectors.

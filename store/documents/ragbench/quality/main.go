@@ -24,6 +24,7 @@ import (
 	"onebit/store/documents/extract"
 	"onebit/store/documents/ingest"
 	"onebit/store/documents/local"
+	"onebit/store/documents/postgres"
 	"onebit/store/documents/ragbench/corpus"
 	"onebit/store/documents/search"
 )
@@ -35,6 +36,7 @@ const (
 
 type bench struct {
 	embed, rerank, cache string
+	postgres             string
 	seed                 uint64
 	limit                int
 	gate, list           bool
@@ -46,6 +48,7 @@ func main() {
 	flag.StringVar(&b.embed, "embed", "http://127.0.0.1:8080", "where an embedding model is served")
 	flag.StringVar(&b.rerank, "rerank", "", "where a reranking model is served, if one is")
 	flag.StringVar(&b.cache, "cache", "", "a file that keeps vectors for the next run")
+	flag.StringVar(&b.postgres, "postgres", "", "the DSN of a database to keep the set in, in a schema of its own that is left there; a file without")
 	flag.Uint64Var(&b.seed, "seed", 1, "of the world")
 	flag.IntVar(&b.limit, "limit", 512, "tokens that the embedding model takes")
 	flag.BoolVar(&b.gate, "gate", false, "fail where hybrid does not beat both halves, or finds less than nine of ten")
@@ -68,7 +71,7 @@ func (b bench) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	keeper, err := local.Open(ctx, local.Config{Dir: dir})
+	keeper, err := b.open(ctx, dir)
 	if err != nil {
 		return err
 	}
@@ -87,11 +90,18 @@ func (b bench) run(ctx context.Context) (err error) {
 	return e.save(b.cache)
 }
 
+func (b bench) open(ctx context.Context, dir string) (documents.Keeper, error) {
+	if b.postgres == "" {
+		return local.Open(ctx, local.Config{Dir: dir})
+	}
+	return postgres.Open(ctx, postgres.Config{DSN: b.postgres, Schema: fmt.Sprint("quality_", os.Getpid())})
+}
+
 // set is the labelled set in a store.
 type set struct {
 	bench
 	world    *corpus.World
-	keeper   *local.Keeper
+	keeper   documents.Keeper
 	embedder ingest.Embedder
 	remote   *remote
 	dir      string

@@ -103,7 +103,7 @@ func (s *service) hear(ctx context.Context, d *wire.Decisions, how asking) (*hea
 		return nil, p
 	}
 	h := &hearing{Decisions: d, how: how}
-	content := "Read this text.\n\n" + d.State + "\n\nAnswer a question about the text with nothing but the answer: yes or no, or one of the options."
+	content := d.State + "\n\nAnswer questions with a word."
 	if !how.InAnswer {
 		content += "\n\n" + endMark
 	}
@@ -198,7 +198,7 @@ func (s *service) branch(q *wire.Question, how asking, backwards bool, after []c
 	}
 	lead := ""
 	if how.InAnswer {
-		question, lead = question+"\nAnswer:", " "
+		question, lead = question+" =", " " // one token; longer leads cost each question more and are no better
 	}
 	b := batch.Branch{}
 	parts := append([]chat.Part{{Text: question, Plain: len(s.vocab.controlsIn(encode(question))) > 0}}, after...)

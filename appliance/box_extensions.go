@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"path/filepath"
 	"time"
@@ -26,6 +27,7 @@ func (b *box) newExtensions(run extensions.Runner) (*extensions.Manager, error) 
 		Dir: b.extensionsDir(), Records: moduleRecords{b.store}, Vault: moduleVault{b.store}, Runner: run, Log: b.log,
 		Policy:   func() extensions.Policy { return b.now.Load().cfg.Extensions.Policy() },
 		Services: extensions.Services{Tokens: b.countTokens, Embed: b.embed, Decide: b.decideFor},
+		Kept:     talks{b.store, b.log},
 	})
 }
 
@@ -138,6 +140,36 @@ func (v moduleVault) Drop(ctx context.Context, hash string) error {
 	return nil
 }
 
+// talks keeps in the store where conversations are.
+type talks struct {
+	s   *store.Store
+	log *slog.Logger
+}
+
+func (t talks) Find(ctx context.Context, names []string) *extensions.Conversation {
+	c, err := t.s.FindConversation(ctx, names)
+	if err != nil {
+		if !errors.Is(err, store.ErrNotFound) {
+			t.log.Debug("a conversation is taken for a new one", "error", err)
+		}
+		return nil
+	}
+	return &extensions.Conversation{
+		ID: c.ID, Names: c.Names, Place: c.Place, Class: c.Class, Sure: c.Confidence, Module: c.Module, Tokens: int(c.Tokens), Turns: int(c.Turns),
+		Until: c.Until, First: c.First, Used: c.Used, Detail: c.Detail,
+	}
+}
+
+func (t talks) Put(c extensions.Conversation) {
+	err := t.s.PutConversation(store.Conversation{
+		ID: c.ID, Names: c.Names, Owner: store.Actor{Person: c.Owner.Person, Key: c.Owner.Key}, Place: c.Place, Class: c.Class, Confidence: c.Sure,
+		Module: c.Module, Tokens: int64(c.Tokens), Turns: int64(c.Turns), Until: c.Until, First: c.First, Used: c.Used, Detail: c.Detail,
+	})
+	if err != nil {
+		t.log.Debug("a conversation is not kept", "error", err)
+	}
+}
+
 // chooser decides for the data plane, on behalf of whoever asks.
 type chooser struct{ b *box }
 
@@ -148,6 +180,10 @@ func (c chooser) Decide(ctx context.Context, in extensions.Input) extensions.Out
 	in.Tenant, in.Key = p.Person, p.Actor.Key
 	in.Private = c.b.privacy(p) == store.PrivacyNone
 	return c.b.extensions.Decide(ctx, in)
+}
+
+func (c chooser) Settle(ctx context.Context, o extensions.Outcome, s extensions.Served) {
+	c.b.extensions.Settle(ctx, o, s)
 }
 
 // How long the box may take for a module, within what its call may take.

@@ -19,6 +19,7 @@ import (
 	"onebit/appliance/admin"
 	"onebit/appliance/auth"
 	"onebit/engine"
+	"onebit/extensions"
 	"onebit/store"
 )
 
@@ -108,6 +109,7 @@ type world struct {
 	box   *box
 
 	records *nothing
+	manager *extensions.Manager
 }
 
 func newWorld(t *testing.T) *world {
@@ -124,7 +126,8 @@ func newWorld(t *testing.T) *world {
 	}
 	w := &world{t: t, auth: au, store: s, box: &box{models: []admin.Model{{Name: "small"}, {Name: "large"}}}}
 	w.records = &nothing{}
-	if w.admin, err = admin.New(admin.Config{Store: s, Auth: au, Box: w.box, Log: log, Extensions: manager(t, w.records), Documents: &shelf{}}); err != nil {
+	w.manager = manager(t, w.records)
+	if w.admin, err = admin.New(admin.Config{Store: s, Auth: au, Box: w.box, Log: log, Extensions: w.manager, Documents: &shelf{}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Claim(t.Context(), store.ClaimRequest{Admin: store.Newcomer{Name: "root"}}); err != nil {

@@ -47,6 +47,7 @@ func table(a *Admin) []route {
 	all = append(all, a.peopleRoutes()...)
 	all = append(all, a.logRoutes()...)
 	all = append(all, a.extensionRoutes()...)
+	all = append(all, a.conversationRoutes()...)
 	all = append(all, a.documentRoutes()...)
 	return append(all, a.settingRoutes()...)
 }

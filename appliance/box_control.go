@@ -16,6 +16,7 @@ import (
 	"onebit/appliance/config"
 	"onebit/appliance/doctor"
 	"onebit/appliance/pool"
+	"onebit/appliance/queue"
 	"onebit/engine"
 	"onebit/store"
 )
@@ -80,7 +81,7 @@ func (c control) Models() []admin.Model {
 			Name: m.Name, Role: m.Role, Device: m.Device, Why: m.why, State: string(state.Phase), Problem: m.problem,
 			File: fileName(m.File), Bytes: m.bytes, Memory: int64(m.need.Bytes + m.need.Host), Context: m.perSlot(), Slots: m.Parallel,
 			Running: state.Busy, Waiting: state.Waiting, Pinned: m.Pin, Preload: m.Preload, TTL: int64(m.TTL / time.Second),
-			Used: state.Used, Source: m.source, Editable: m.editable,
+			Used: state.Used, Source: m.source, Editable: m.editable, Queue: lineOf(state.Line),
 		}
 		switch {
 		case !m.here():
@@ -106,6 +107,25 @@ func fileName(path string) string {
 		return ""
 	}
 	return filepath.Base(path)
+}
+
+// lineOf shows who waits.
+func lineOf(l pool.Line) admin.Queue {
+	q := admin.Queue{Keys: l.Keys, Wait: l.Wait.Milliseconds()}
+	for i, of := range queue.Priorities {
+		switch of {
+		case queue.Interactive:
+			q.Interactive = l.Lengths[i]
+		case queue.Normal:
+			q.Normal = l.Lengths[i]
+		default:
+			q.Background = l.Lengths[i]
+		}
+	}
+	if !l.Oldest.IsZero() {
+		q.Oldest = time.Since(l.Oldest).Milliseconds()
+	}
+	return q
 }
 
 func invalid(param, format string, args ...any) error {

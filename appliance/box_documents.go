@@ -20,6 +20,8 @@ import (
 	"onebit/appliance/catalog"
 	"onebit/appliance/config"
 	"onebit/appliance/doctor"
+	"onebit/appliance/pool"
+	"onebit/appliance/queue"
 	"onebit/appliance/shelf"
 	"onebit/engine"
 	"onebit/engine/gguf"
@@ -220,9 +222,10 @@ func (s *shelves) embedder(question bool) (ingest.Embedder, error) {
 		}
 		s.words = v
 	}
-	e := &embedder{vocabulary: s.words, backend: s.b.pool.Backend(m.Name), prefix: catalog.PrefixesOf(m.Name).Passage}
+	e := &embedder{vocabulary: s.words, prefix: catalog.PrefixesOf(m.Name).Passage}
+	e.backend = s.b.pool.BackendFor(pool.Ask{Model: m.Name, Priority: queue.Background}) // nobody waits for what is brought in
 	if question {
-		e.prefix = catalog.PrefixesOf(m.Name).Query
+		e.backend, e.prefix = s.b.pool.Backend(m.Name), catalog.PrefixesOf(m.Name).Query
 	}
 	return e, nil
 }

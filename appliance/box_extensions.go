@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"onebit/appliance/auth"
+	"onebit/appliance/pool"
 	"onebit/appliance/promptcache"
+	"onebit/appliance/queue"
 	"onebit/appliance/telemetry"
 	"onebit/engine"
 	"onebit/extensions"
@@ -307,8 +309,8 @@ func (b *box) inMemory(role string) engine.Backend {
 		if m.Role != role || m.Elsewhere() { // what modules work with stays here
 			continue
 		}
-		if i := b.pool.Instance(m.Name); i != nil {
-			return i.Backend()
+		if b.pool.Instance(m.Name) != nil { // somebody waits for what is decided: it is no work for the background
+			return b.pool.BackendFor(pool.Ask{Model: m.Name, Priority: queue.Interactive, There: true})
 		}
 	}
 	return nil

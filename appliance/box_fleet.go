@@ -10,8 +10,10 @@ import (
 	"onebit/appliance/auth"
 	"onebit/appliance/gateway"
 	"onebit/appliance/pool"
+	"onebit/appliance/queue"
 	"onebit/engine"
 	"onebit/engine/wire"
+	"onebit/store"
 )
 
 // fleet is the box's models, as the data plane asks for them.
@@ -33,32 +35,59 @@ func (f fleet) Resolve(role gateway.Role, name string) (string, error) {
 }
 
 // Acquire brings a model up and holds it.
-func (f fleet) Acquire(ctx context.Context, name string) (gateway.Model, func(), error) {
+func (f fleet) Acquire(ctx context.Context, w gateway.Wish) (gateway.Hold, error) {
+	name, p := w.Model, auth.From(ctx)
 	known, ok := f.b.now.Load().model(name)
 	if ok && known.Elsewhere() && !known.here() {
-		return gateway.Model{}, nil, &wire.Error{
+		return gateway.Hold{}, &wire.Error{
 			Status: http.StatusServiceUnavailable, Type: wire.TypeUnavailable, Code: "model_absent", NoRetry: true,
 			Message: "the model " + name + " is not in use; an admin sees why",
 		}
 	}
 	if ok && !known.here() {
-		return gateway.Model{}, nil, &wire.Error{
+		return gateway.Hold{}, &wire.Error{
 			Status: http.StatusServiceUnavailable, Type: wire.TypeUnavailable, Code: "model_absent", NoRetry: true,
 			Message: "the file of the model " + name + " is not on this box; an admin sees why",
 		}
 	}
-	l, err := f.b.pool.Acquire(ctx, name)
+	l, err := f.b.pool.Acquire(ctx, pool.Ask{
+		Model: name, Key: whose(p), Priority: f.b.bounded(p, w.Priority), Prompt: w.Prompt, Answer: w.Answer, Aside: w.Aside,
+	})
 	if err != nil {
-		return gateway.Model{}, nil, discreet(auth.From(ctx), unready(name, err), err)
+		return gateway.Hold{}, discreet(p, unready(name, err), err)
 	}
-	m := gateway.Model{Name: name, Backend: l.Backend}
+	h := gateway.Hold{
+		Model:   gateway.Model{Name: name, Backend: l.Backend},
+		Release: l.Finish, Waited: l.Waited, Position: l.Position, Loaded: l.Loaded,
+	}
+	m := &h.Model
 	if ok {
 		m.Role, m.Created, m.Device = known.role(), known.created, engine.Device(known.Device)
 	}
 	if c, ok := l.Instance.(*pool.Children); ok {
 		m.Device, m.Why = c.Plan.Device, c.Plan.Why
 	}
-	return m, l.Release, nil
+	return h, nil
+}
+
+// whose says out of whose share of a model a request comes: a key's, or a person's who has logged in.
+func whose(p *auth.Principal) string {
+	switch {
+	case p.Key != nil:
+		return "key " + p.Key.ID
+	case p.Kind == auth.Socket:
+		return "console"
+	}
+	return "person " + p.Person
+}
+
+// bounded is the priority of a request that wants to have one: no more than its sender may have.
+func (b *box) bounded(p *auth.Principal, wanted queue.Priority) queue.Priority {
+	if p.Role == store.RoleGuest {
+		most, _ := queue.ParsePriority(b.now.Load().cfg.Queue.Guests) // it has been checked
+		return min(wanted, most)
+	}
+	return wanted
 }
 
 // discreet is what somebody is told of err, said as told: why a model does not run may name folders and programs, and what
@@ -85,10 +114,26 @@ func unready(name string, err error) error {
 			RetryAfter: full.RetryAfter, NoRetry: full.RetryAfter == 0,
 		}
 	}
+	if busy, ok := errors.AsType[*pool.BusyError](err); ok {
+		return noPlace(busy)
+	}
 	if errors.Is(err, pool.ErrUnknown) {
 		return &gateway.NoModelError{Name: name}
 	}
 	return err
+}
+
+// noPlace says how a client is told that too many wait.
+func noPlace(busy *pool.BusyError) error {
+	e := &wire.Error{
+		Status: http.StatusServiceUnavailable, Type: wire.TypeUnavailable, Code: "queue_full", RetryAfter: busy.Wait,
+		Message: busy.Error() + ": try again then; an admin can let more wait (queue.length)",
+	}
+	if busy.PerKey {
+		e.Status, e.Type = http.StatusTooManyRequests, "rate_limit_error"
+		e.Message = busy.Error() + ": send fewer at the same time, or try again then; an admin can let more wait (queue.per_key)"
+	}
+	return e
 }
 
 // List tells what models there are and where they stand.

@@ -83,6 +83,7 @@ func (c *change) use(ctx context.Context) error {
 	b.now.Store(c.a)
 	b.api.Store(c.api)
 	b.pool.SetWait(cfg.Requests.Load)
+	b.pool.SetQueue(pool.Queue{MaxWait: cfg.Queue.MaxWait, Length: cfg.Queue.Length, PerKey: cfg.Queue.PerKey})
 	if c.report != nil {
 		b.tell(ctx, c.report)
 	}

@@ -15,6 +15,7 @@ import (
 	"onebit/appliance/doctor"
 	"onebit/appliance/egress"
 	"onebit/appliance/pool"
+	"onebit/appliance/queue"
 	"onebit/appliance/telemetry"
 )
 
@@ -164,6 +165,10 @@ func (b *box) modelStates() []telemetry.Model {
 		one := telemetry.Model{
 			Name: m.Name, Running: m.Busy, Waiting: m.Waiting, Failures: m.Failures, Reason: m.Reason,
 			Loads: n.Loads, Evictions: n.Evictions, LoadFailures: n.Failures, LoadTime: n.LoadTime,
+			Swaps: n.Swaps, Refused: n.Refused, Queued: map[string]int{},
+		}
+		for i, of := range queue.Priorities {
+			one.Queued[of.String()] = m.Line.Lengths[i]
 		}
 		if m.Phase == pool.Loaded || m.Phase == pool.Draining || m.Phase == pool.Loading {
 			one.Memory = int64(m.Need.Bytes + m.Need.Host)

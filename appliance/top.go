@@ -154,10 +154,10 @@ func (g glance) write(w io.Writer, before glance) error {
 		fmt.Fprintf(w, "prompts  %.0f%% of their tokens reused   %s in files   %.0f restored, %.0f claims wrong\n\n", 100*f.Sum("onebit_prompt_cache_saved_tokens_total")/prompts,
 			gib(int64(f.Sum("onebit_prompt_cache_bytes"))), f.Sum("onebit_prompt_cache_restores_total"), f.Sum("onebit_prompt_cache_wrong_total"))
 	}
-	rows := [][]string{{"MODEL", "STATE", "DEVICE", "RUNNING", "WAITING", "SLOTS", "MEMORY", "LOADS", "TOKENS/S"}}
+	rows := [][]string{{"MODEL", "STATE", "DEVICE", "RUNNING", "SLOTS", "WAITING", "OLDEST", "NEXT IN", "MEMORY", "LOADS", "TOKENS/S"}}
 	for _, m := range s.Models {
 		rows = append(rows, []string{
-			m.Name, m.State, m.Device, strconv.Itoa(m.Running), strconv.Itoa(m.Waiting), strconv.Itoa(m.Slots), gib(m.Memory),
+			m.Name, m.State, m.Device, strconv.Itoa(m.Running), strconv.Itoa(m.Slots), waitingText(m), lasting(m.Queue.Oldest), lasting(m.Queue.Wait), gib(m.Memory),
 			strconv.Itoa(int(f.Sum("onebit_model_loads_total", "model", m.Name))),
 			fmt.Sprintf("%.1f", rate("onebit_tokens_total", "kind", "completion", "model", m.Name)),
 		})
@@ -178,6 +178,23 @@ func (g glance) write(w io.Writer, before glance) error {
 		fmt.Fprintf(w, "  %s\n", logText(line))
 	}
 	return nil
+}
+
+// waitingText is how many wait for a model, and how many of them are not of normal priority.
+func waitingText(m admin.Model) string {
+	out := strconv.Itoa(m.Waiting)
+	if m.Queue.Interactive > 0 || m.Queue.Background > 0 {
+		out += fmt.Sprintf(" (%d/%d/%d)", m.Queue.Interactive, m.Queue.Normal, m.Queue.Background)
+	}
+	return out
+}
+
+// lasting shows milliseconds; nothing for none.
+func lasting(ms int64) string {
+	if ms == 0 {
+		return "-"
+	}
+	return (time.Duration(ms) * time.Millisecond).Round(100 * time.Millisecond).String()
 }
 
 // logText is a line of the log in one line of text.

@@ -145,12 +145,23 @@ type Model struct {
 	Slots    int       `json:"slots"`
 	Running  int       `json:"running" about:"requests that it answers now"`
 	Waiting  int       `json:"waiting" about:"requests that wait for it"`
+	Queue    Queue     `json:"queue" about:"those that wait"`
 	Pinned   bool      `json:"pinned"`
 	Preload  bool      `json:"preload"`
 	TTL      int64     `json:"ttl" about:"seconds without a request after which it is unloaded; 0 never"`
 	Used     time.Time `json:"used" about:"last request"`
 	Source   string    `json:"source" about:"configuration, or where the file came from"`
 	Editable bool      `json:"editable" about:"false for a model of the configuration file"`
+}
+
+// Queue is the line before a model.
+type Queue struct {
+	Interactive int   `json:"interactive" about:"requests of this priority"`
+	Normal      int   `json:"normal"`
+	Background  int   `json:"background"`
+	Keys        int   `json:"keys" about:"of how many keys and people they are"`
+	Oldest      int64 `json:"oldest_ms" about:"milliseconds that the first of them has waited"`
+	Wait        int64 `json:"wait_ms" about:"milliseconds that one that came now would wait, as estimated; 0 when it would be served at once"`
 }
 
 // NewModel is a model to add.

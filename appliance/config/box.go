@@ -29,6 +29,7 @@ type Box struct {
 	Programs  Programs   `yaml:"programs" about:"servers that are started; empty means as the page searches them"`
 	Web       Web        `yaml:"web" about:"pages of other sites"`
 	Requests  Requests   `yaml:"requests" about:"limits of one request"`
+	Queue     Queue      `yaml:"queue" about:"requests that wait for a model"`
 	Log       Log        `yaml:"log" about:"what is written down"`
 	Backup    Backup     `yaml:"backup" about:"copies of the state"`
 	Telemetry Telemetry  `yaml:"telemetry" about:"figures sent elsewhere; nothing unless it is named here"`
@@ -151,10 +152,18 @@ type Requests struct {
 	Body      Size          `yaml:"body" about:"bytes of a body"`
 	Upload    time.Duration `yaml:"upload" about:"for a body to arrive"`
 	Limit     time.Duration `yaml:"limit" about:"from arrival to the last byte"`
-	Load      time.Duration `yaml:"load" about:"of that, waiting for a model to load"`
+	Load      time.Duration `yaml:"load" about:"of that, waiting for a model: in line, and for its load"`
 	KeepAlive time.Duration `yaml:"keep_alive" about:"silence on a stream before a comment is sent"`
 	Write     time.Duration `yaml:"write" about:"for a client to take one event"`
 	Drain     time.Duration `yaml:"drain" about:"for running answers when the box stops"`
+}
+
+// Queue bounds the requests that wait for a model: for one of its slots, or for it to be loaded.
+type Queue struct {
+	MaxWait time.Duration `yaml:"max_wait" about:"how long requests for loaded models hold up one for another that needs their memory"`
+	Length  int           `yaml:"length" about:"requests that may wait in all; 0 means any number"`
+	PerKey  int           `yaml:"per_key" about:"of those, requests of one key or person; 0 means any number"`
+	Guests  string        `yaml:"guests" about:"the most urgent that a guest's request may be: interactive, normal or background"`
 }
 
 // Log says what is written down.
@@ -255,6 +264,7 @@ func BoxDefaults() Box {
 			Body: Size(l.Body), Upload: l.Upload, Limit: l.Request, Load: 10 * time.Minute,
 			KeepAlive: l.KeepAlive, Write: l.Write, Drain: 30 * time.Second,
 		},
+		Queue:  Queue{MaxWait: 30 * time.Second, Length: 256, PerKey: 64, Guests: "normal"},
 		Log:    Log{Level: "info", Requests: "metadata", Keep: 30 * 24 * time.Hour},
 		Backup: Backup{Every: 24 * time.Hour, Keep: 7},
 		Egress: Egress{Hub: "https://huggingface.co"},

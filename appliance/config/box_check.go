@@ -51,6 +51,15 @@ func (r *reader) check(b Box) {
 	word("tls.mode", b.TLS.Mode, "local", "acme", "files")
 	word("log.level", b.Log.Level, "debug", "info", "warn", "error")
 	word("log.requests", b.Log.Requests, "none", "metadata", "full")
+	word("queue.guests", b.Queue.Guests, "interactive", "normal", "background")
+	if b.Queue.MaxWait <= 0 {
+		r.bad(at("queue.max_wait"), "queue.max_wait must be more than 0")
+	}
+	for path, n := range map[string]int{"queue.length": b.Queue.Length, "queue.per_key": b.Queue.PerKey} {
+		if n < 0 {
+			r.bad(at(path), "%s: %d is negative; 0 means any number", path, n)
+		}
+	}
 	r.checkTLS(b.TLS, at, word)
 	r.checkModels(b.Models, b.Egress.Private, at)
 	r.checkElsewhere(b, at)

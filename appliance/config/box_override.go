@@ -57,7 +57,7 @@ const Settings = "settings"
 // box listens on or sends to.
 var changeable = []string{
 	"name", "tls.mode", "discovery", "memory.reserve", "memory.limit", "web.origins", "requests.body", "requests.limit",
-	"requests.load", "requests.keep_alive", "log.level", "log.requests", "log.keep", "backup.every", "backup.keep",
+	"requests.load", "requests.keep_alive", "queue.max_wait", "queue.length", "queue.per_key", "queue.guests", "log.level", "log.requests", "log.keep", "backup.every", "backup.keep",
 }
 
 // Changeable reports whether the control plane may set a path.

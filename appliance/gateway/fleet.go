@@ -24,8 +24,8 @@ type Fleet interface {
 	// the role. A *NoModelError says that there is none.
 	Resolve(role Role, name string) (string, error)
 
-	// Acquire returns the model, ready, and a function that gives it back. It waits for a load.
-	Acquire(ctx context.Context, name string) (Model, func(), error)
+	// Acquire returns the model, ready. It waits for a load, and for those that are before it in line.
+	Acquire(ctx context.Context, w Wish) (Hold, error)
 
 	// List tells what there is, without bringing anything up.
 	List() []Listed
@@ -187,28 +187,34 @@ func (g *Gateway) use(ctx context.Context, w *reply, u Use, body []byte, work fu
 }
 
 // fromFleet reserves a place on a model of the fleet, which is brought up if need be.
-func (g *Gateway) fromFleet(ctx context.Context, w *reply, name string) (*lease, error) {
+func (g *Gateway) fromFleet(ctx context.Context, w *reply, asked Wish) (*lease, error) {
 	wait := ctx
 	if g.cfg.Limits.Ready > 0 {
-		limit := &engine.TimeoutError{Timer: "loading the model " + name, Limit: g.cfg.Limits.Ready}
+		limit := &engine.TimeoutError{Timer: "waiting for the model " + asked.Model, Limit: g.cfg.Limits.Ready}
 		var cancel context.CancelFunc
 		wait, cancel = context.WithTimeoutCause(ctx, limit.Limit, limit)
 		defer cancel()
 	}
+	asked.Priority = w.urgent
 	begin := time.Now()
-	m, giveBack, err := g.cfg.Fleet.Acquire(wait, name)
+	m, err := g.cfg.Fleet.Acquire(wait, asked)
 	now := time.Now()
 	w.waited = now.Sub(begin)
 	if err != nil {
 		return nil, err
 	}
+	w.position, w.loaded = m.Position, m.Loaded
+	if m.Position > 0 {
+		w.Header().Set("X-1bit-Queue-Position", strconv.Itoa(m.Position))
+		w.Header().Set("X-1bit-Queue-Ms", strconv.FormatInt(m.Waited.Milliseconds(), 10))
+	}
 	w.device = m.Device
 	w.Header().Set("X-1bit-Backend", string(m.Device))
 	// what the box itself took, from the request's arrival to the moment when the backend gets it
 	w.Header().Set("X-1bit-Overhead-Us", strconv.FormatInt((now.Sub(w.begin)-w.waited).Microseconds(), 10))
-	s := newServer(m, nil)
+	s := newServer(m.Model, nil)
 	l := g.places.reserve(func() *server { return s })
-	l.giveBack = giveBack
+	l.giveBack = func() { m.Release(w.usage) }
 	return l, nil
 }
 
@@ -304,8 +310,10 @@ func (g *Gateway) fleetExtra(w *reply, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	want := wish(name, &engine.Request{Kind: engine.Completion, Raw: body})
+	want.Aside = route != "/completion"
 	return g.use(ctx, w, Use{Endpoint: route, Model: name}, body, func(ctx context.Context) error {
-		l, err := g.fromFleet(ctx, w, name)
+		l, err := g.fromFleet(ctx, w, want)
 		if err != nil {
 			return err
 		}

@@ -29,6 +29,10 @@ type fleet struct {
 	load   time.Duration // how long a model takes to be brought up
 	mu     sync.Mutex
 	out    int // models that were acquired and not given back
+	wishes []gateway.Wish
+	used   []engine.Usage // as they were given back with
+
+	position int // in line, that those who come are said to have had
 }
 
 func (f *fleet) Resolve(role gateway.Role, name string) (string, error) {
@@ -41,19 +45,24 @@ func (f *fleet) Resolve(role gateway.Role, name string) (string, error) {
 	return name, nil
 }
 
-func (f *fleet) Acquire(ctx context.Context, name string) (gateway.Model, func(), error) {
+func (f *fleet) Acquire(_ context.Context, w gateway.Wish) (gateway.Hold, error) {
+	name := w.Model
 	if name == "broken" {
-		return gateway.Model{}, nil, &engine.UnavailableError{Reason: "there is no memory"}
+		return gateway.Hold{}, &engine.UnavailableError{Reason: "there is no memory"}
 	}
 	time.Sleep(f.load)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.out++
-	return gateway.Model{Name: name, Device: cmp.Or(f.device, engine.CPU), Backend: f.models[name]}, func() {
+	f.wishes = append(f.wishes, w)
+	h := gateway.Hold{Model: gateway.Model{Name: name, Device: cmp.Or(f.device, engine.CPU), Backend: f.models[name]}, Waited: f.load, Position: f.position}
+	h.Release = func(u engine.Usage) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.out--
-	}, nil
+		f.used = append(f.used, u)
+	}
+	return h, nil
 }
 
 func (f *fleet) List() []gateway.Listed {

@@ -169,7 +169,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		took := time.Since(out.begin)
 		g.cfg.Metrics.Ended(telemetry.Call{
 			ID: out.own, Route: e.name, Operation: out.operation, Model: out.model, Device: out.device, Stream: out.streamed,
-			Status: out.outcome(), Answered: out.status != 0, Begin: out.begin, Took: took, First: out.first, Waited: out.waited,
+			Status: out.outcome(), Answered: out.status != 0, Begin: out.begin, Took: took, First: out.first,
+			Waited: out.waited, Queued: out.position > 0, Loaded: out.loaded,
 			Usage: out.usage, Traceparent: trace, Tracestate: state,
 		})
 		g.access(r, out, took)
@@ -177,7 +178,10 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			panic(http.ErrAbortHandler) // closes the connection: what has come is not whole
 		}
 	}()
-	if r, out.err = g.enter(r, e.name); out.err == nil {
+	if r, out.err = g.enter(r, e.name); out.err == nil && g.cfg.Fleet != nil {
+		out.urgent, out.err = priority(r.Header)
+	}
+	if out.err == nil {
 		out.err = e.dispatch(out, r)
 	}
 	if out.err != nil && out.status == 0 && !gone(r.Context(), out.err) {

@@ -106,7 +106,7 @@ func (g *Gateway) onFleet(ctx context.Context, w *reply, r *http.Request, a aske
 		if err != nil {
 			return err
 		}
-		l, err := g.fromFleet(ctx, w, c.name)
+		l, err := g.fromFleet(ctx, w, wish(c.name, c.req))
 		if err != nil {
 			return err
 		}

@@ -60,7 +60,7 @@ func (g *Gateway) message(w *reply, r *http.Request) error {
 		if p.found, err = g.lookUp(ctx, p.want, p.chat.Raw); err != nil {
 			return err
 		}
-		l, err := g.fromFleet(ctx, w, c.name)
+		l, err := g.fromFleet(ctx, w, wish(c.name, p.chat))
 		if err != nil {
 			return err
 		}
@@ -212,7 +212,7 @@ func (g *Gateway) countMessage(w *reply, r *http.Request) error {
 		return err
 	}
 	return g.use(ctx, w, Use{Endpoint: "/messages/count_tokens", Model: name}, p.body, func(ctx context.Context) error {
-		l, err := g.fromFleet(ctx, w, name)
+		l, err := g.fromFleet(ctx, w, Wish{Model: name, Aside: true})
 		if err != nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"onebit/appliance/cite"
+	"onebit/appliance/queue"
 	"onebit/engine"
 	"onebit/engine/wire"
 	"onebit/engine/wire/messages"
@@ -28,10 +29,13 @@ type reply struct {
 	usage  engine.Usage
 	err    error
 
-	operation string        // in the words of telemetry; empty when nothing is made
-	model     string        // as resolved
-	device    engine.Device // that answers
-	waited    time.Duration // for a model to be brought up
+	operation string         // in the words of telemetry; empty when nothing is made
+	model     string         // as resolved
+	device    engine.Device  // that answers
+	waited    time.Duration  // for a model, in line and for a load
+	urgent    queue.Priority // as the client wants it
+	position  int            // in line; 0 when it did not wait
+	loaded    bool           // the model was not in memory
 	streamed  bool
 	watch     func([]byte) // sees what is answered; nil for nobody
 	documents string       // what was added of them; empty for nothing

@@ -73,7 +73,7 @@ func (g *Gateway) respond(w *reply, r *http.Request) error {
 		if p.found, err = g.lookUp(ctx, p.want, p.chat.Raw); err != nil {
 			return err
 		}
-		l, err := g.fromFleet(ctx, w, c.name)
+		l, err := g.fromFleet(ctx, w, wish(c.name, p.chat))
 		if err != nil {
 			return err
 		}

@@ -159,15 +159,20 @@ func (p *Pool) decide(m *model, b Budget, pending map[*resident]bool, ahead []Ne
 	if p.leaving(&whole, spec.Need, true) {
 		return v
 	}
-	chosen, ok := choose(whole, spec.Need, append(idle, busy...))
-	if ok {
-		patience := latest(m.since, chosen).Add(p.cfg.Patience)
-		if patience.After(now) {
-			v.wait = patience
-			return v
+	may := idle
+	for _, r := range busy {
+		if at := p.yields(r, m); at.After(now) {
+			sooner(&v.wait, at)
+		} else {
+			may = append(may, r)
 		}
+	}
+	if chosen, ok := choose(whole, spec.Need, may); ok {
 		v.evict = chosen
 		return v
+	}
+	if _, ok := choose(whole, spec.Need, append(may, busy...)); ok {
+		return v // once they have had their turns
 	}
 	v.never = !p.hopeful(rest, spec.Need, len(pending) > 0)
 	v.wait = now.Add(p.cfg.Look)
@@ -210,8 +215,8 @@ func (p *Pool) hopeful(rest room, n Need, loading bool) bool {
 	return !rest.overbooked(n) && (loading || time.Since(p.freed) < p.cfg.Settle)
 }
 
-// victims returns those that may be ended: the idle ones and the busy ones, each with the least recently used first.
-// What is being loaded for nobody counts as idle.
+// victims returns those that may be ended: the idle ones, the least recently used first, and the busy ones, those first
+// for which nobody waits, then those that were loaded first. What is being loaded for nobody counts as idle.
 func (p *Pool) victims() (idle, busy []*resident) {
 	for r := range p.residents {
 		switch {
@@ -226,7 +231,9 @@ func (p *Pool) victims() (idle, busy []*resident) {
 		return cmp.Or(a.used.Compare(b.used), cmp.Compare(a.spec.Name, b.spec.Name))
 	}
 	slices.SortFunc(idle, order)
-	slices.SortFunc(busy, order)
+	slices.SortFunc(busy, func(a, b *resident) int {
+		return cmp.Or(cmp.Compare(min(a.model.waiting(), 1), min(b.model.waiting(), 1)), a.ready.Compare(b.ready), cmp.Compare(a.spec.Name, b.spec.Name))
+	})
 	return idle, busy
 }
 
@@ -252,17 +259,6 @@ func choose(after room, n Need, from []*resident) ([]*resident, bool) {
 		}
 	}
 	return chosen, true
-}
-
-// latest returns the time from which on patience with busy models counts: since somebody waits, and since they were
-// loaded, so that two models that are both asked for all the time take turns.
-func latest(since time.Time, chosen []*resident) time.Time {
-	for _, r := range chosen {
-		if r.leases > 0 && r.ready.After(since) {
-			since = r.ready
-		}
-	}
-	return since
 }
 
 // full makes the error for a model, without the amounts.

@@ -5,18 +5,28 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 
 	"onebit/engine"
 )
 
+// Own is the key of what the box itself asks for.
+const Own = "box"
+
 // Backend returns the model of a name as a backend that loads it when it is used and holds it as long as a request
-// runs. A name that is not listed, or no longer, is an ErrUnknown of each call.
-func (p *Pool) Backend(name string) engine.Backend { return &onDemand{p, name} }
+// runs; each request stands in line as the box's own. A name that is not listed, or no longer, is an ErrUnknown of each call.
+func (p *Pool) Backend(name string) engine.Backend { return p.BackendFor(Ask{Model: name}) }
+
+// BackendFor does so for what a says of the model, the priority, and whether it is loaded.
+func (p *Pool) BackendFor(a Ask) engine.Backend {
+	return &onDemand{p, a.Model, a}
+}
 
 // onDemand is a model of the pool, loaded or not.
 type onDemand struct {
 	pool *Pool
 	name string
+	ask  Ask
 }
 
 // peek returns the loaded instance, nil when there is none.
@@ -67,7 +77,7 @@ func (b *onDemand) State() engine.State {
 
 // Ready loads the model.
 func (b *onDemand) Ready(ctx context.Context) error {
-	l, err := b.acquire(ctx)
+	l, err := b.acquire(ctx, 0, true)
 	if err != nil {
 		return err
 	}
@@ -76,8 +86,10 @@ func (b *onDemand) Ready(ctx context.Context) error {
 }
 
 // acquire returns a lease of a model that serves.
-func (b *onDemand) acquire(ctx context.Context) (*Lease, error) {
-	l, err := b.pool.Acquire(ctx, b.name)
+func (b *onDemand) acquire(ctx context.Context, bytes int64, aside bool) (*Lease, error) {
+	a := b.ask
+	a.Key, a.Prompt, a.Aside = Own, int(max(bytes, 0))/4, aside
+	l, err := b.pool.Acquire(ctx, a)
 	if err != nil {
 		return nil, err
 	}
@@ -89,18 +101,21 @@ func (b *onDemand) acquire(ctx context.Context) (*Lease, error) {
 }
 
 // Generate loads the model and runs the request on it; see engine.Backend.
-func (b *onDemand) Generate(ctx context.Context, req *engine.Request, emit func(engine.Chunk) error) (engine.Usage, error) {
-	l, err := b.acquire(ctx)
+func (b *onDemand) Generate(ctx context.Context, req *engine.Request, emit func(engine.Chunk) error) (usage engine.Usage, err error) {
+	l, err := b.acquire(ctx, int64(len(req.Raw)), false)
 	if err != nil {
 		return engine.Usage{}, err
 	}
-	defer l.Release()
+	defer func() { l.Finish(usage) }()
 	return l.Backend.Generate(ctx, req, emit)
 }
 
+// besides are the routes of servers that take no slot.
+var besides = []string{"/tokenize", "/detokenize", "/apply-template", "/props", "/slots", "/metrics", "/health"}
+
 // Relay loads the model and sends it a request of another route. The model is held until the answer's body is closed.
 func (b *onDemand) Relay(in *http.Request) (*http.Response, error) {
-	l, err := b.acquire(in.Context())
+	l, err := b.acquire(in.Context(), in.ContentLength, slices.Contains(besides, in.URL.Path))
 	if err != nil {
 		return nil, err
 	}
@@ -133,6 +148,6 @@ func (h *held) Close() error {
 
 // Instance returns the loaded instance of a model, nil while there is none. It informs: it may end at any moment.
 func (p *Pool) Instance(name string) Instance {
-	i, _ := (&onDemand{p, name}).peek()
+	i, _ := (&onDemand{pool: p, name: name}).peek()
 	return i
 }

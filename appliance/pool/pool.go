@@ -4,27 +4,42 @@
 // # A model's life
 //
 // One goroutine, Pool.Run, decides who is loaded and who goes. Whoever wants a model either gets a lease at once, since
-// the model is loaded, or waits in the model's line.
+// the model is loaded and has a slot, or waits in the model's line, in the order of package queue.
 //
-//	phase      memory  a request                  left when
-//	unloaded   none    waits                      there is room -> loading
-//	loading    taken   waits                      Start returns -> loaded, and everybody in line has a lease;
-//	                                              Start fails -> failed, and everybody in line hears of it
-//	loaded     taken   has a lease                room is needed, it is idle too long, unloaded, changed -> draining
-//	draining   taken   waits for a new instance   the last lease ends, and the process with it -> unloaded
-//	failed     none    is refused                 its time has come -> unloaded
+//	phase      memory  a request                     left when
+//	unloaded   none    waits                         there is room -> loading
+//	loading    taken   waits                         Start returns -> loaded, and the first in line have leases;
+//	                                                 Start fails -> failed, and everybody in line hears of it
+//	loaded     taken   has a lease, or waits for one  room is needed, it is idle too long, unloaded, changed -> draining
+//	draining   taken   waits for a new instance      the last lease ends, and the process with it -> unloaded
+//	failed     none    is refused                    its time has come -> unloaded
 //
 // What is draining still counts with its memory, beside whatever is loaded of the same model meanwhile.
+//
+// # Leases
+//
+// A loaded model gives as many leases at once as it has slots, and not one more: what waits inside of a server waits in
+// the order in which it came, whoever sent it, and can be neither passed by nor counted. The gap that this leaves between two
+// requests on a slot is the way through this process, some tens of microseconds. What takes no slot, such as counting tokens, has its
+// lease at once and merely keeps the model in memory.
+//
+// # Who is loaded next
+//
+// A model with leases is never ended. When room is needed, idle models go first, the least recently used before others.
+// If that does not suffice, busy ones go on for a while, with new leases too, so that requests for one model are served
+// together (A B A A C A B C as A A A A B B C C), until the longest wait of another's line is near MaxWait: then a
+// busy one gets no new leases, and goes with its last. The time that it takes to end and to load, as measured, is taken off before, so
+// that the wait ends near MaxWait. A model that was just loaded has a turn first, of four times what its load
+// took, so that a box that is asked for too much spends a fifth of its time on swaps and not all.
+//
+// Of the models that wait, the first is the one that others were sent away for; then those whose time is up, in the order
+// of it; then the one with most waiting for the time that it would take to load and serve them. What is
+// interactive waits half of MaxWait before it makes a busy model go, what is in the background four times that long.
 //
 // # Races, and what is done about them
 //
 // Those in line when a load ends get their leases in the same locked step in which the model becomes loaded: nobody can
 // end it between the two. One that gives up at that moment finds its lease and returns it.
-//
-// A model with leases is never ended. When room is needed, idle models go first, the least recently used before others.
-// If that does not suffice, a busy one gets no new leases after a moment's patience; the requests that come for it stand
-// in line like all others, and lines are served in the order in which they began. So two models that share one place
-// take turns, each turn serving at least all that stood in line.
 //
 // Free memory is read without a lock and may be old when it is used. What was loading while it was read counts as not
 // seen in it; what has just been let go is waited for until it is seen.
@@ -36,12 +51,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"onebit/engine"
+	"onebit/appliance/queue"
 )
 
 // defaultWait is how long a request waits for its model when nothing else is said.
@@ -54,7 +68,7 @@ type Config struct {
 	Log    *slog.Logger
 
 	Wait     time.Duration // the longest that a request waits for its model; default 10 min
-	Patience time.Duration // how long a busy model is left alone while others wait for its memory; default 2 s
+	Queue    Queue         // of those that wait
 	Settle   time.Duration // how long freed memory may take to be seen; default 5 s
 	Look     time.Duration // between two looks at memory while somebody waits for it; default 250 ms
 	PauseMin time.Duration // before a model that failed is tried again; default 5 s, doubled by each failure
@@ -68,7 +82,6 @@ func (c Config) withDefaults() Config {
 		value time.Duration
 	}{
 		{&c.Wait, defaultWait},
-		{&c.Patience, 2 * time.Second},
 		{&c.Settle, 5 * time.Second},
 		{&c.Look, 250 * time.Millisecond},
 		{&c.PauseMin, 5 * time.Second},
@@ -92,6 +105,8 @@ type Pool struct {
 	wait atomic.Int64  // the longest that a request waits for its model, in nanoseconds
 
 	mu        sync.Mutex
+	queue     Queue
+	room      *queue.Room // that all lines are in
 	models    map[string]*model
 	residents map[*resident]bool // all that has memory
 	freed     time.Time          // when memory was last let go
@@ -126,15 +141,17 @@ func (p *Pool) unlock() {
 type model struct {
 	spec     ModelSpec
 	current  *resident // nil when it is not loaded, nor loading
-	line     []*waiter
-	since    time.Time // when the line, or the wish to preload, began
-	preload  bool      // to be loaded although nobody stands in line
+	line     *queue.Line
+	aside    []*waiter // those that need no slot, only the model
+	preload  time.Time // since when it is to be loaded although nobody stands in line; zero when it is not
+	sent     bool      // others were sent away for it
 	blocked  *FullError
 	failures int
 	retryAt  time.Time
 	reason   string
 	used     time.Time
 	count    Count
+	pace     pace
 }
 
 // resident is what takes memory: one instance of a model, from before its load until after its end.
@@ -143,8 +160,11 @@ type resident struct {
 	spec     ModelSpec
 	instance Instance // nil while it loads
 	leases   int
+	running  int  // of those, the ones that take a slot
 	retired  bool // it gets no more leases and goes with the last
 	ending   bool
+	begun    time.Time // when its load began
+	granted  time.Time // when the last of those was given
 	used     time.Time // when the last lease ended
 	ready    time.Time // when it was loaded
 	cancel   context.CancelFunc
@@ -153,18 +173,16 @@ type resident struct {
 
 // wanted reports whether somebody waits for what is loading.
 func (r *resident) wanted() bool {
-	return r.instance == nil && !r.retired && (len(r.model.line) > 0 || r.model.preload)
+	return r.instance == nil && !r.retired && r.model.wanted()
 }
 
-// waiter stands in line for a model.
-type waiter struct {
-	got chan granted // one is sent, when the waiter is taken out of the line
+// wanted reports whether somebody waits for the model.
+func (m *model) wanted() bool {
+	return m.waiting() > 0 || !m.preload.IsZero()
 }
 
-type granted struct {
-	r   *resident
-	err error
-}
+// waiting is how many requests do.
+func (m *model) waiting() int { return m.line.Len() + len(m.aside) }
 
 // New checks the configuration and starts nothing. The pool is empty until Set.
 func New(cfg Config) (*Pool, error) {
@@ -176,9 +194,10 @@ func New(cfg Config) (*Pool, error) {
 	}
 	p := &Pool{
 		cfg: cfg.withDefaults(), kick: make(chan struct{}, 1),
-		models: map[string]*model{}, residents: map[*resident]bool{},
+		models: map[string]*model{}, residents: map[*resident]bool{}, room: queue.NewRoom(queue.Bounds{}),
 	}
 	p.SetWait(cfg.Wait)
+	p.SetQueue(cfg.Queue)
 	return p, nil
 }
 
@@ -231,7 +250,7 @@ func (p *Pool) Set(specs []ModelSpec) error {
 func (p *Pool) put(s ModelSpec) {
 	m := p.models[s.Name]
 	if m == nil {
-		m = &model{count: Count{Name: s.Name}}
+		m = &model{count: Count{Name: s.Name}, line: queue.New(p.room, p.queue.MaxWait)}
 		p.models[s.Name] = m
 	} else if !m.spec.same(s) {
 		p.retire(m.current, "its settings have changed")
@@ -241,8 +260,11 @@ func (p *Pool) put(s ModelSpec) {
 	if m.current != nil {
 		m.current.spec.TTL, m.current.spec.Pinned, m.current.spec.Preload = s.TTL, s.Pinned, s.Preload
 	}
-	if m.preload = s.Preload && m.current == nil; m.preload && len(m.line) == 0 {
-		m.since = time.Now()
+	switch {
+	case !s.Preload || m.current != nil:
+		m.preload = time.Time{}
+	case m.preload.IsZero():
+		m.preload = time.Now()
 	}
 }
 
@@ -254,148 +276,9 @@ func (p *Pool) wake() {
 	}
 }
 
-// Lease is the right to use a loaded model until Release.
-type Lease struct {
-	Model    string
-	Backend  engine.Backend
-	Instance Instance
-	Waited   time.Duration // for the model to be loaded
-
-	pool *Pool
-	r    *resident
-	once sync.Once
-}
-
-// Release gives the right back. It may be called more than once.
-func (l *Lease) Release() { l.once.Do(func() { l.pool.release(l.r) }) }
-
-func (p *Pool) release(r *resident) {
-	p.mu.Lock()
-	r.leases--
-	r.used = time.Now()
-	r.model.used = r.used
-	look := r.leases == 0 && (r.retired || p.anyLine())
-	if r.retired {
-		p.end(r)
-	}
-	p.unlock()
-	if look {
-		p.wake()
-	}
-}
-
-// anyLine reports whether anybody waits for anything.
-func (p *Pool) anyLine() bool {
-	for _, m := range p.models {
-		if m.current == nil && (len(m.line) > 0 || m.preload) {
-			return true
-		}
-	}
-	return false
-}
-
-// Acquire returns a lease of a model, loading it first when needed. The errors are ErrUnknown, an
-// *engine.UnavailableError for a model that failed and is not tried again yet, a *FullError when memory does not
-// suffice, an *engine.TimeoutError, and the cause of ctx.
-func (p *Pool) Acquire(ctx context.Context, name string) (*Lease, error) {
-	begin := time.Now()
-	p.mu.Lock()
-	r, w, err := p.join(name, begin)
-	p.mu.Unlock()
-	if w != nil {
-		p.wake()
-		r, err = p.await(ctx, name, w)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &Lease{Model: name, Backend: r.instance.Backend(), Instance: r.instance, Waited: time.Since(begin), pool: p, r: r}, nil
-}
-
-// join gives a lease of a loaded model, or a place in line.
-func (p *Pool) join(name string, now time.Time) (*resident, *waiter, error) {
-	m := p.models[name]
-	switch {
-	case m == nil:
-		return nil, nil, fmt.Errorf("%w: %q", ErrUnknown, name)
-	case p.closed:
-		return nil, nil, &engine.UnavailableError{Reason: "the box is stopping"}
-	case m.current != nil && m.current.instance != nil:
-		return m.lease(), nil, nil
-	case m.retryAt.After(now):
-		return nil, nil, &engine.UnavailableError{Reason: m.reason, RetryAfter: m.retryAt.Sub(now)}
-	}
-	if len(m.line) == 0 && !m.preload {
-		m.since = now
-	}
-	w := &waiter{got: make(chan granted, 1)}
-	m.line = append(m.line, w)
-	return nil, w, nil
-}
-
-// lease counts one more user of a loaded model.
-func (m *model) lease() *resident {
-	m.current.leases++
-	m.count.Requests++
-	return m.current
-}
-
-// await waits for what becomes of a place in line.
-func (p *Pool) await(ctx context.Context, name string, w *waiter) (*resident, error) {
-	longest := time.Duration(p.wait.Load())
-	limit := time.NewTimer(longest)
-	defer limit.Stop()
-	var err error
-	select {
-	case g := <-w.got:
-		return g.r, g.err
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	case <-limit.C:
-		err = &engine.TimeoutError{Timer: "waiting for the model " + name + " to be loaded", Limit: longest}
-	}
-	p.mu.Lock()
-	m := p.models[name]
-	var full *FullError
-	if m != nil {
-		full = m.blocked
-	}
-	listed := m != nil && m.leave(w)
-	if listed && full != nil && !errors.Is(ctx.Err(), context.Canceled) {
-		err = full
-	}
-	p.mu.Unlock()
-	if !listed { // it was served at the same moment
-		if g := <-w.got; g.err == nil {
-			p.release(g.r)
-		}
-	}
-	return nil, err
-}
-
-// leave takes a waiter out of the line, and reports whether it stood there.
-func (m *model) leave(w *waiter) bool {
-	i := slices.Index(m.line, w)
-	if i >= 0 {
-		m.line = slices.Delete(m.line, i, i+1)
-	}
-	if len(m.line) == 0 {
-		m.blocked = nil
-	}
-	return i >= 0
-}
-
-// fail tells everybody in line why there is no model.
-func (m *model) fail(err error) {
-	for _, w := range m.line {
-		w.got <- granted{err: err}
-	}
-	m.line, m.blocked, m.preload = nil, nil, false
-}
-
 // Load loads a model, as a request for it would.
 func (p *Pool) Load(ctx context.Context, name string) error {
-	l, err := p.Acquire(ctx, name)
+	l, err := p.Acquire(ctx, Ask{Model: name, Aside: true})
 	if err != nil {
 		return err
 	}
@@ -412,7 +295,7 @@ func (p *Pool) Unload(ctx context.Context, name string) error {
 		p.mu.Unlock()
 		return fmt.Errorf("%w: %q", ErrUnknown, name)
 	}
-	m.preload = false
+	m.preload = time.Time{}
 	r := m.current
 	p.retire(r, "it is to be unloaded")
 	p.unlock()

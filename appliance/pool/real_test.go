@@ -111,7 +111,7 @@ func TestRealSwaps(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	starter := &pool.Starter{Machine: machine, Log: log}
 	p, err := pool.New(pool.Config{
-		Start: starter.Start, Log: log, Patience: 50 * time.Millisecond, Settle: time.Millisecond,
+		Start: starter.Start, Log: log, Queue: pool.Queue{MaxWait: 50 * time.Millisecond}, Settle: time.Millisecond,
 		Memory: func() pool.Budget { return pool.Budget{Host: pool.Memory{Total: one * 3 / 2, Free: one * 3}} },
 	})
 	if err != nil {

@@ -1,11 +1,9 @@
 package pool
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"time"
 
 	"onebit/engine"
@@ -55,7 +53,7 @@ func (p *Pool) step(ctx context.Context) time.Time {
 			pending[r] = true
 		}
 	}
-	idle := len(p.queue(time.Now(), &next)) == 0
+	idle := len(p.next(time.Now(), &next)) == 0
 	p.unlock()
 	if idle {
 		return next
@@ -64,7 +62,8 @@ func (p *Pool) step(ctx context.Context) time.Time {
 	p.mu.Lock()
 	defer p.unlock()
 	var ahead []Need
-	for _, m := range p.queue(time.Now(), &next) {
+	now := time.Now()
+	for _, m := range p.next(now, &next) {
 		v := p.decide(m, budget, pending, ahead)
 		switch {
 		case v.load:
@@ -76,9 +75,12 @@ func (p *Pool) step(ctx context.Context) time.Time {
 			for _, r := range v.evict {
 				r.model.count.Evictions++
 				p.retire(r, "the model "+m.spec.Name+" needs its memory")
+				m.sent = true
 			}
 			m.blocked = v.full
-			ahead = append(ahead, m.spec.Need)
+			if m.sent || !p.due(m).After(now) { // others may still pass by who has time
+				ahead = append(ahead, m.spec.Need)
+			}
 			sooner(&next, v.wait)
 		}
 	}
@@ -111,31 +113,15 @@ func (p *Pool) expire(now time.Time) (next time.Time) {
 	return next
 }
 
-// queue returns the models that are to be loaded, in the order in which they were asked for. It moves next forward to
-// when a failed one may be tried again.
-func (p *Pool) queue(now time.Time, next *time.Time) []*model {
-	var out []*model
-	for _, m := range p.models {
-		switch {
-		case m.current != nil || (len(m.line) == 0 && !m.preload):
-		case m.retryAt.After(now):
-			sooner(next, m.retryAt)
-		default:
-			out = append(out, m)
-		}
-	}
-	slices.SortFunc(out, func(a, b *model) int {
-		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.spec.Name, b.spec.Name))
-	})
-	return out
-}
-
 // load begins to load a model.
 func (p *Pool) load(ctx context.Context, m *model) *resident {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // stop ends it, once nobody stands in line
 	spec := m.spec                                                // Set may change some of it meanwhile
-	r := &resident{model: m, spec: spec, cancel: cancel, gone: make(chan struct{})}
-	m.current, m.blocked = r, nil
+	r := &resident{model: m, spec: spec, begun: time.Now(), cancel: cancel, gone: make(chan struct{})}
+	if m.sent {
+		m.count.Swaps++
+	}
+	m.current, m.blocked, m.sent = r, nil, false
 	p.residents[r] = true
 	p.say(slog.LevelInfo, "loading a model", "model", spec.Name)
 	p.group.Go(func() {
@@ -167,17 +153,19 @@ func (p *Pool) loaded(r *resident, instance Instance, err error, took time.Durat
 	r.instance, r.ready = instance, now
 	m.count.Loads++
 	m.count.LoadTime += took
+	m.pace.loaded(took, instance.Backend().Slots())
 	p.say(slog.LevelInfo, "a model is loaded", "model", r.spec.Name, "took", took.Round(time.Millisecond))
 	p.group.Go(func() { p.watch(r) })
 	if r.retired {
 		p.end(r)
 		return
 	}
-	m.preload = false
-	for _, w := range m.line {
-		w.got <- granted{r: m.lease()}
+	m.preload = time.Time{}
+	for _, w := range m.aside {
+		w.got <- granted{r: m.lease(nil)}
 	}
-	m.line = nil
+	m.aside = nil
+	m.admit(now)
 }
 
 // forget takes something out of memory's account that has gone.
@@ -202,10 +190,10 @@ func (p *Pool) failed(m *model, err error) {
 	m.retryAt = time.Now().Add(pause)
 	m.reason = "the model " + m.spec.Name + " does not run: " + err.Error()
 	p.say(slog.LevelWarn, "a model failed", "model", m.spec.Name, "why", err, "failures", m.failures, "trying_again_in", pause)
-	again := m.spec.Preload
 	m.fail(&engine.UnavailableError{Reason: m.reason, RetryAfter: pause})
-	m.preload = again // one that is to be there always is tried again by itself
-	m.since = m.retryAt
+	if m.spec.Preload { // one that is to be there always is tried again by itself
+		m.preload = m.retryAt
+	}
 }
 
 // watch waits for the end of an instance, whoever ended it.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"onebit/appliance/queue"
 	"onebit/engine"
 	"onebit/engine/backend"
 )
@@ -94,6 +95,16 @@ type Status struct {
 	Failures int       // in a row
 	RetryAt  time.Time
 	Reason   string // why it failed, or what it waits for
+	Slots    int    // that it has; 0 when that is not known
+	Line     Line
+}
+
+// Line is a look at those that wait for a model.
+type Line struct {
+	Lengths [len(queue.Priorities)]int // in the order of queue.Priorities
+	Keys    int                        // of how many keys
+	Oldest  time.Time                  // when the one came that has waited longest; zero when nobody waits
+	Wait    time.Duration              // until one that came now would have a slot, as estimated; 0 when it has one at once
 }
 
 // Count is what has happened to one model since the program started.
@@ -102,6 +113,8 @@ type Count struct {
 	Requests  int64 // leases given
 	Loads     int64
 	Evictions int64 // to make room
+	Swaps     int64 // loads for which others were sent away
+	Refused   int64 // requests that found no place in line
 	Failures  int64
 	LoadTime  time.Duration // of all loads together
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"onebit/appliance/queue"
 )
 
 // List returns a look at all models, in the order of their names.
@@ -21,9 +23,10 @@ func (p *Pool) List() []Status {
 
 func (p *Pool) status(m *model, now time.Time) Status {
 	s := Status{
-		Name: m.spec.Name, Phase: Unloaded, Waiting: len(m.line), Need: m.spec.Need, Pinned: m.spec.Pinned, TTL: m.spec.TTL,
+		Name: m.spec.Name, Phase: Unloaded, Waiting: m.waiting(), Need: m.spec.Need, Pinned: m.spec.Pinned, TTL: m.spec.TTL,
 		Used: m.used, Failures: m.failures, Reason: m.reason,
 	}
+	s.Slots, s.Line = m.pace.size, p.look(m, now)
 	for r := range p.residents {
 		if r.model != m {
 			continue
@@ -43,13 +46,33 @@ func (p *Pool) status(m *model, now time.Time) Status {
 		}
 	case m.retryAt.After(now):
 		s.Phase, s.RetryAt = Failed, m.retryAt
-	case len(m.line) > 0 || m.preload:
+	case m.wanted():
 		s.Phase = Waiting
 		if m.blocked != nil {
 			s.Reason = m.blocked.Error()
 		}
 	}
 	return s
+}
+
+// look is a look at a model's line.
+func (p *Pool) look(m *model, now time.Time) Line {
+	l := Line{Keys: m.line.Keys()}
+	for i, of := range queue.Priorities {
+		l.Lengths[i] = m.line.Count(of)
+		for _, w := range m.aside {
+			if w.ticket.Priority == of {
+				l.Lengths[i]++
+			}
+		}
+		if since, ok := m.since(of); ok && m.waiting() > 0 {
+			sooner(&l.Oldest, since)
+		}
+	}
+	if m.current == nil || m.current.instance == nil || m.line.Len() > 0 || m.free() <= 0 {
+		l.Wait = p.estimate(m, m.line.Len()+1, now)
+	}
+	return l
 }
 
 // idleSince returns when a loaded model was last of use.

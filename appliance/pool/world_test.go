@@ -34,6 +34,7 @@ type world struct {
 	cancels  int
 	alive    map[string]*instance
 	shared   bool // models are on a card
+	slots    int  // of each model
 	overrun  int  // loads that found too little memory
 	badStops int  // instances that were ended while a lease was held
 }
@@ -49,7 +50,7 @@ type instance struct {
 }
 
 func (i *instance) Backend() engine.Backend {
-	return named{name: fmt.Sprintf("%s#%d", i.spec.Name, i.serial)}
+	return named{name: fmt.Sprintf("%s#%d", i.spec.Name, i.serial), slots: i.w.slots}
 }
 func (i *instance) Info() engine.Info     { return engine.Info{Context: i.serial} }
 func (i *instance) Done() <-chan struct{} { return i.done }
@@ -93,11 +94,12 @@ func (i *instance) finish(err error) {
 // named is a backend that says its name.
 type named struct {
 	engine.Backend
-	name string
+	name  string
+	slots int
 }
 
 func (n named) Name() string                { return n.name }
-func (n named) Slots() int                  { return 2 }
+func (n named) Slots() int                  { return n.slots }
 func (n named) State() engine.State         { return engine.Ready }
 func (n named) Ready(context.Context) error { return nil }
 func (n named) Generate(ctx context.Context, _ *engine.Request, emit func(engine.Chunk) error) (engine.Usage, error) {
@@ -165,7 +167,7 @@ func inBox(t *testing.T, total uint64, f func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{
-			t: t, total: total * gib, load: 10 * time.Second, end: time.Second,
+			t: t, total: total * gib, load: 10 * time.Second, end: time.Second, slots: 2,
 			broken: map[string]error{}, starts: map[string]int{}, stops: map[string]int{}, alive: map[string]*instance{},
 		}
 		var err error
@@ -206,7 +208,7 @@ func (w *world) set(specs ...pool.ModelSpec) {
 
 // take acquires a lease and marks it at the instance.
 func (w *world) take(ctx context.Context, name string) (*pool.Lease, func(), error) {
-	l, err := w.pool.Acquire(ctx, name)
+	l, err := w.pool.Acquire(ctx, pool.Ask{Model: name})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -67,6 +67,7 @@ type Ticket struct {
 	Work     float64   // estimated, in tokens; less than 1 counts as 1
 	Weight   float64   // of the key's share beside others'; 0 is 1
 	Since    time.Time // when it came
+	Owner    any       // whose it is, for who uses the line
 
 	flow   *flow // nil while it stands nowhere
 	serial uint64
@@ -202,6 +203,9 @@ func (l *Line) Oldest() *Ticket {
 	return oldest
 }
 
+// First returns the ticket of a priority that has waited longest, nil when there is none.
+func (l *Line) First(p Priority) *Ticket { return l.class(p).oldest() }
+
 // Work is the estimated work of all that stand in line.
 func (l *Line) Work() float64 {
 	sum := 0.0
@@ -280,6 +284,14 @@ func (l *Line) Pop(now time.Time) *Ticket {
 	l.drop(t)
 	k.prune()
 	return t
+}
+
+// Pass charges for a ticket that goes by an empty line, since it need not wait.
+func (l *Line) Pass(t *Ticket) {
+	l.put(t)
+	l.room.length++
+	l.room.of[t.Key]++
+	l.Pop(t.Since)
 }
 
 // Remove takes a ticket out that gives up, and reports whether it stood in line.

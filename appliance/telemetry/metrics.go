@@ -42,7 +42,9 @@ type Call struct {
 	Begin  time.Time
 	Took   time.Duration
 	First  time.Duration // to the first byte of the answer
-	Waited time.Duration // of that, for the model to be loaded
+	Waited time.Duration // of that, for the model
+	Queued bool          // it waited in line for it
+	Loaded bool          // the model was not in memory when it came
 	Usage  engine.Usage
 
 	Traceparent, Tracestate string // as the client sent them
@@ -80,6 +82,7 @@ type Metrics struct {
 	between  *prometheus.HistogramVec
 	took     *prometheus.HistogramVec
 	waited   *prometheus.HistogramVec
+	queued   *prometheus.HistogramVec
 }
 
 // New returns Metrics that have counted nothing.
@@ -101,7 +104,8 @@ func New(cfg Config) *Metrics {
 	m.first = histogram("onebit_time_to_first_token_seconds", "From a request's arrival to the first event of its stream, a load of the model included.", bounds, "model")
 	m.between = histogram("onebit_inter_token_latency_seconds", "Mean time between two tokens of a stream.", perToken, "model")
 	m.took = histogram("onebit_request_duration_seconds", "From a request's arrival to the end of its answer.", bounds, "model")
-	m.waited = histogram("onebit_load_wait_seconds", "What requests have waited for a model to be loaded.", bounds, "model")
+	m.waited = histogram("onebit_load_wait_seconds", "What requests have waited for a model that was not in memory.", bounds, "model")
+	m.queued = histogram("onebit_queue_wait_seconds", "What requests have waited in line for a model, a load included.", bounds, "model")
 	m.registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "onebit_requests_in_flight", Help: "Requests that are being answered."},
 			func() float64 { return float64(m.inFlight.Load()) }),
@@ -142,7 +146,10 @@ func (m *Metrics) Ended(c Call) {
 	if d := c.between(); d > 0 {
 		m.between.WithLabelValues(c.Model).Observe(d.Seconds())
 	}
-	if c.Waited > time.Millisecond { // less is no wait, but the look at a model that is there
+	if c.Queued {
+		m.queued.WithLabelValues(c.Model).Observe(c.Waited.Seconds())
+	}
+	if c.Loaded {
 		m.waited.WithLabelValues(c.Model).Observe(c.Waited.Seconds())
 	}
 	if e := m.export.Load(); e != nil {

@@ -29,7 +29,7 @@ func TestMetrics(t *testing.T) {
 	}
 	m.Ended(call())
 	failed := call()
-	failed.Status, failed.Usage, failed.Waited = 503, engine.Usage{}, 2*time.Second
+	failed.Status, failed.Usage, failed.Waited, failed.Queued, failed.Loaded = 503, engine.Usage{}, 2*time.Second, true, true
 	m.Ended(failed)
 	m.Events.Add(10)
 	var b strings.Builder

@@ -2,6 +2,8 @@ package telemetry
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -25,11 +27,13 @@ type State struct {
 type Model struct {
 	Name             string
 	Running, Waiting int
-	Failures         int // in a row
+	Queued           map[string]int // of those that wait, by priority
+	Failures         int            // in a row
 	Reason           string
 	Memory           int64 // bytes that it takes; 0 when it takes none
 
 	Loads, Evictions, LoadFailures int64
+	Swaps, Refused                 int64
 	LoadTime                       time.Duration // of all loads together
 }
 
@@ -179,13 +183,20 @@ func (s State) models() []Family {
 		{"onebit_model_loads_total", "Loads of a model.", true, func(m Model) float64 { return float64(m.Loads) }},
 		{"onebit_model_load_seconds_total", "Time that loads of a model have taken.", true, func(m Model) float64 { return m.LoadTime.Seconds() }},
 		{"onebit_model_load_failures_total", "Loads that have failed.", true, func(m Model) float64 { return float64(m.LoadFailures) }},
+		{"onebit_queue_swaps_total", "Loads of a model for which others were unloaded.", true, func(m Model) float64 { return float64(m.Swaps) }},
+		{"onebit_queue_refused_total", "Requests for a model that found no place in line.", true, func(m Model) float64 { return float64(m.Refused) }},
 		{"onebit_model_evictions_total", "How often a model was unloaded to make room.", true, func(m Model) float64 { return float64(m.Evictions) }},
 	}
-	all := make([]Family, len(kinds))
+	all := make([]Family, len(kinds)+1)
 	for i, k := range kinds {
 		all[i] = Family{Name: k.name, Help: k.help, Counter: k.counter, Labels: []string{"model"}}
 	}
+	length := &all[len(kinds)]
+	*length = Family{Name: "onebit_queue_length", Help: "Requests that wait in line for a model.", Labels: []string{"model", "priority"}}
 	for _, m := range s.Models {
+		for _, priority := range slices.Sorted(maps.Keys(m.Queued)) {
+			length.Values = append(length.Values, Value{[]string{m.Name, priority}, float64(m.Queued[priority])})
+		}
 		for i, k := range kinds {
 			all[i].Values = append(all[i].Values, Value{[]string{m.Name}, k.of(m)})
 		}

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"math"
 	"strconv"
 
 	"onebit/engine"
@@ -146,4 +147,19 @@ func AppendCacheWritten(dst, raw []byte, tokens int) []byte {
 	}
 	details = AppendMember(nil, details, name, strconv.AppendInt(nil, int64(tokens), 10))
 	return AppendMember(dst, raw, "usage", AppendMember(nil, head.Usage, member, details))
+}
+
+// MostTokens returns how many tokens a request lets its answer have at most; 0 when it does not say.
+func MostTokens(raw []byte) int {
+	most := 0
+	m := newMembers(raw)
+	for m.next() {
+		switch string(m.key) {
+		case "max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict":
+			if n, err := strconv.ParseFloat(string(m.value), 64); err == nil && n >= 1 && n <= math.MaxInt32 {
+				most = int(n)
+			}
+		}
+	}
+	return most
 }

@@ -74,6 +74,17 @@ func FuzzCount(f *testing.F) {
 	})
 }
 
+func TestMostTokens(t *testing.T) {
+	for body, want := range map[string]int{
+		`{"messages":[]}`: 0, `{"max_tokens":5}`: 5, `{"max_completion_tokens":7.0,"x":{"max_tokens":1}}`: 7, `{"max_output_tokens":9}`: 9,
+		`{"n_predict":-1}`: 0, `{"max_tokens":1e300}`: 0, `{"max_tokens":null}`: 0, `{"max_tok`: 0,
+	} {
+		if n := wire.MostTokens([]byte(body)); n != want {
+			t.Errorf("%s: %d, want %d", body, n, want)
+		}
+	}
+}
+
 func TestGuessTokens(t *testing.T) {
 	text := `{"messages":[{"role":"user","content":"sixteen letters!"}]}`
 	image := `{"messages":[{"role":"user","content":[{"image_url":{"url":"data:image/png;base64,` + strings.Repeat("A", 1<<20) + `"}}]}]}`

@@ -1,0 +1,319 @@
+package pool_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"onebit/appliance/pool"
+	"onebit/appliance/queue"
+	"onebit/engine"
+)
+
+// served notes in which order requests had their leases.
+type served struct {
+	mu    sync.Mutex
+	names []string
+}
+
+func (s *served) add(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.names = append(s.names, name)
+}
+
+func (s *served) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Join(s.names, " ")
+}
+
+// ask has a request hold a lease so long; it is in line when ask returns.
+func (w *world) ask(all *sync.WaitGroup, a pool.Ask, hold time.Duration, then func(*pool.Lease)) {
+	all.Go(func() {
+		l, err := w.pool.Acquire(w.t.Context(), a)
+		if err != nil {
+			w.t.Errorf("%+v: %v", a, err)
+			return
+		}
+		then(l)
+		time.Sleep(hold)
+		l.Finish(engine.Usage{Completion: int(hold / time.Millisecond)})
+	})
+	synctest.Wait()
+}
+
+// queueOf sets the bounds of a box, in which models have so many slots.
+func (w *world) queueOf(slots int, q pool.Queue) {
+	w.slots = slots
+	w.pool.SetQueue(q)
+}
+
+// TestCollation is case T09: A B A A C A B C are served with three loads, as A A A A B B C C.
+func TestCollation(t *testing.T) {
+	inBox(t, 10, func(t *testing.T, w *world) {
+		w.queueOf(1, pool.Queue{})
+		w.set(spec("A", 6), spec("B", 6), spec("C", 6))
+		var all sync.WaitGroup
+		var order served
+		for _, name := range strings.Fields("A B A A C A B C") {
+			w.ask(&all, pool.Ask{Model: name, Key: "k"}, time.Second, func(l *pool.Lease) { order.add(l.Model) })
+		}
+		all.Wait()
+		if order.String() != "A A A A B B C C" {
+			t.Errorf("served %s", &order)
+		}
+		if n := w.started("A") + w.started("B") + w.started("C"); n != 3 {
+			t.Errorf("%d loads", n)
+		}
+		if c := w.pool.Counts(); c[0].Swaps != 0 || c[1].Swaps != 1 || c[2].Swaps != 1 {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// TestMaxWait: requests for a loaded model that never end hold up another one's no longer than MaxWait, and are not cut.
+func TestMaxWait(t *testing.T) {
+	inBox(t, 10, func(t *testing.T, w *world) {
+		w.queueOf(2, pool.Queue{MaxWait: 60 * time.Second})
+		w.set(spec("A", 6), spec("C", 6))
+		w.must("A", time.Second)
+		w.must("C", time.Second) // how long both take is known
+		until := time.Now().Add(10 * time.Minute)
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for time.Now().Before(until) {
+					if _, err := w.use(t.Context(), "A", 2*time.Second); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		time.Sleep(2 * time.Minute)
+		begin := time.Now()
+		w.must("C", 0)
+		if waited := time.Since(begin); waited > 61*time.Second || waited < 50*time.Second {
+			t.Errorf("C waited %v", waited)
+		}
+		all.Wait()
+	})
+}
+
+// TestUrgency: what is interactive makes a busy model go sooner, what is in the background later.
+func TestUrgency(t *testing.T) {
+	for _, c := range []struct {
+		priority  queue.Priority
+		from, end time.Duration
+	}{
+		{queue.Interactive, 25 * time.Second, 35 * time.Second}, {queue.Normal, 50 * time.Second, 65 * time.Second},
+		{queue.Background, 220 * time.Second, 245 * time.Second},
+	} {
+		t.Run(c.priority.String(), func(t *testing.T) {
+			inBox(t, 10, func(t *testing.T, w *world) {
+				w.queueOf(1, pool.Queue{MaxWait: time.Minute})
+				w.set(spec("A", 6), spec("B", 6))
+				ctx, stop := context.WithCancel(t.Context())
+				var all sync.WaitGroup
+				for range 3 {
+					all.Go(func() {
+						for ctx.Err() == nil {
+							w.use(ctx, "A", time.Second)
+						}
+					})
+				}
+				time.Sleep(5 * time.Minute)
+				w.ask(&all, pool.Ask{Model: "B", Priority: c.priority}, 0, func(l *pool.Lease) {
+					if l.Waited < c.from || l.Waited > c.end || !l.Loaded || l.Position != 1 {
+						t.Errorf("waited %v at place %d", l.Waited, l.Position)
+					}
+					stop()
+				})
+				all.Wait()
+			})
+		})
+	}
+}
+
+// TestSlots: a loaded model gives as many leases as it has slots, and what needs none has its lease at once.
+func TestSlots(t *testing.T) {
+	inBox(t, 10, func(t *testing.T, w *world) {
+		w.queueOf(3, pool.Queue{})
+		w.set(spec("A", 6))
+		w.must("A", 0)
+		var all sync.WaitGroup
+		most := 0
+		for i := range 30 {
+			w.ask(&all, pool.Ask{Model: "A", Key: fmt.Sprint(i % 5)}, time.Second, func(l *pool.Lease) {
+				most = max(most, w.pool.List()[0].Busy)
+			})
+		}
+		if s := w.pool.List()[0]; s.Busy != 3 || s.Waiting != 27 || s.Slots != 3 || s.Line.Keys != 5 || s.Line.Lengths[1] != 27 || s.Line.Wait < time.Second {
+			t.Errorf("%+v", s)
+		}
+		w.ask(&all, pool.Ask{Model: "A", Aside: true}, time.Minute, func(l *pool.Lease) {
+			if l.Waited > 0 || l.Position != 0 {
+				t.Errorf("what needs no slot has waited %v", l.Waited)
+			}
+		})
+		if l, err := w.pool.Acquire(t.Context(), pool.Ask{Model: "A", There: true, Aside: true}); err != nil {
+			t.Error(err)
+		} else {
+			l.Release()
+		}
+		begin := time.Now()
+		all.Wait()
+		if took := time.Since(begin); most > 4 || took != time.Minute {
+			t.Errorf("%d leases at once, all through after %v", most, took)
+		}
+	})
+}
+
+// TestBound is case T20: one may wait, and of six requests to a loaded model four are refused at once, with a time.
+func TestBound(t *testing.T) {
+	inBox(t, 10, func(t *testing.T, w *world) {
+		w.queueOf(1, pool.Queue{Length: 1})
+		w.set(spec("A", 6))
+		w.must("A", 4*time.Second)
+		var all sync.WaitGroup
+		refused, served := 0, 0
+		var mu sync.Mutex
+		for range 6 {
+			all.Go(func() {
+				begin := time.Now()
+				l, err := w.pool.Acquire(t.Context(), pool.Ask{Model: "A", Key: "k"})
+				mu.Lock()
+				defer mu.Unlock()
+				if busy, ok := errors.AsType[*pool.BusyError](err); ok {
+					refused++
+					if time.Since(begin) > 0 || busy.PerKey || busy.Length != 1 || busy.Wait < 4*time.Second || busy.Wait > 8*time.Second {
+						t.Errorf("refused after %v: %v", time.Since(begin), busy)
+					}
+					return
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				served++
+				go func() {
+					time.Sleep(4 * time.Second)
+					l.Release()
+				}()
+			})
+		}
+		all.Wait()
+		if refused != 4 || served != 2 || w.pool.Counts()[0].Refused != 4 {
+			t.Errorf("%d refused, %d served, %+v", refused, served, w.pool.Counts())
+		}
+		w.queueOf(1, pool.Queue{PerKey: 1})
+		time.Sleep(time.Minute)
+		for range 2 {
+			w.ask(&all, pool.Ask{Model: "A", Key: "k"}, time.Second, func(*pool.Lease) {})
+		}
+		_, err := w.pool.Acquire(t.Context(), pool.Ask{Model: "A", Key: "k"})
+		if busy, ok := errors.AsType[*pool.BusyError](err); !ok || !busy.PerKey {
+			t.Errorf("%v", err)
+		}
+		w.ask(&all, pool.Ask{Model: "A", Key: "other"}, time.Second, func(*pool.Lease) {})
+		all.Wait()
+	})
+}
+
+// TestLeaving: who leaves is gone from the line at once, and those behind move up.
+func TestLeaving(t *testing.T) {
+	inBox(t, 10, func(t *testing.T, w *world) {
+		w.queueOf(1, pool.Queue{})
+		w.set(spec("A", 6))
+		w.must("A", 0)
+		var all sync.WaitGroup
+		w.ask(&all, pool.Ask{Model: "A", Key: "k"}, time.Minute, func(*pool.Lease) {})
+		ctx, leave := context.WithCancelCause(t.Context())
+		gone := errors.New("gone")
+		for range 20 {
+			all.Go(func() {
+				if _, err := w.pool.Acquire(ctx, pool.Ask{Model: "A", Key: "k"}); !errors.Is(err, gone) {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		begin := time.Now()
+		w.ask(&all, pool.Ask{Model: "A", Key: "k"}, 0, func(l *pool.Lease) {
+			if l.Position != 21 || time.Since(begin) != time.Minute {
+				t.Errorf("was at place %d, and served after %v", l.Position, time.Since(begin))
+			}
+		})
+		leave(gone)
+		synctest.Wait()
+		if s := w.pool.List()[0]; s.Waiting != 1 || time.Since(begin) > 0 {
+			t.Errorf("%d wait after %v", s.Waiting, time.Since(begin))
+		}
+		all.Wait()
+	})
+}
+
+// TestOneKeyDoesNotHoldUpAnother: the request of a key that asks once comes next, whatever stands in line of others'.
+func TestOneKeyDoesNotHoldUpAnother(t *testing.T) {
+	inBox(t, 10, func(t *testing.T, w *world) {
+		w.queueOf(2, pool.Queue{})
+		w.set(spec("A", 6))
+		var all sync.WaitGroup
+		for range 100 {
+			w.ask(&all, pool.Ask{Model: "A", Key: "many", Prompt: 100}, 5*time.Second, func(*pool.Lease) {})
+		}
+		time.Sleep(time.Minute)
+		w.ask(&all, pool.Ask{Model: "A", Key: "one", Prompt: 100}, 5*time.Second, func(l *pool.Lease) {
+			if l.Waited > 10*time.Second || l.Position > 2 {
+				t.Errorf("the only request of a key waited %v at place %d", l.Waited, l.Position)
+			}
+		})
+		all.Wait()
+	})
+}
+
+// TestEstimatedWait compares what those who come are told they would wait with what they do, for lines of all lengths, models
+// in memory, loading and away.
+func TestEstimatedWait(t *testing.T) {
+	const factor = 2
+	for seed := range uint64(30) {
+		inBox(t, 10, func(t *testing.T, w *world) {
+			draw := rand.New(rand.NewPCG(seed, 9))
+			w.queueOf(1+draw.IntN(6), pool.Queue{})
+			w.pool.SetWait(5 * time.Hour)
+			w.set(spec("A", 6), spec("B", 6))
+			mean := time.Duration(1+draw.IntN(20)) * time.Second
+			hold := func() time.Duration { return mean/2 + time.Duration(draw.Int64N(int64(mean))) }
+			for _, name := range []string{"B", "A", "B", "A"} {
+				w.must(name, hold())
+			}
+			var all sync.WaitGroup
+			asked := "A"
+			if draw.IntN(2) == 0 {
+				asked = "B"
+			}
+			for range 3 + draw.IntN(60) {
+				w.ask(&all, pool.Ask{Model: asked, Key: "k"}, hold(), func(*pool.Lease) {})
+			}
+			time.Sleep(time.Duration(draw.IntN(5)) * time.Second)
+			told := time.Duration(0)
+			for _, s := range w.pool.List() {
+				if s.Name == asked {
+					told = s.Line.Wait
+				}
+			}
+			w.ask(&all, pool.Ask{Model: asked, Key: "k"}, 0, func(l *pool.Lease) {
+				if ratio := told.Seconds() / l.Waited.Seconds(); ratio > factor || ratio < 1/factor {
+					t.Errorf("seed %d: told %v, waited %v at place %d", seed, told, l.Waited, l.Position)
+				}
+			})
+			all.Wait()
+		})
+	}
+}

@@ -40,7 +40,8 @@ func (g *Gateway) leftToUs(kind engine.Kind, name string) bool {
 
 // taken reports whether a model is called auto.
 func (g *Gateway) taken() bool {
-	return slices.ContainsFunc(g.cfg.Fleet.List(), func(l Listed) bool { return l.Name == auto })
+	_, err := g.cfg.Fleet.Resolve(Chat, auto) // a list of all would look at each
+	return err == nil
 }
 
 // candidates are the models that may serve a request of whoever the context is of.

@@ -1,7 +1,6 @@
 package gateway
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -120,7 +119,7 @@ func (g *Gateway) decide(ctx context.Context, w *reply, r *http.Request, a asked
 
 // rewritten is a request's body with the model and the parameters that were decided.
 func rewritten(req *engine.Request, name string, o extensions.Outcome) []byte {
-	raw := bytes.Clone(req.Raw)
+	raw := req.Raw // each change makes another one
 	if req.Model != "" {
 		raw = wire.AppendModel(nil, raw, wire.Quote(name))
 	}

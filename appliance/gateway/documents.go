@@ -63,7 +63,9 @@ func (g *Gateway) wanted(ctx context.Context, h http.Header, body []byte) (*Pass
 	var asked struct {
 		Documents json.RawMessage `json:"documents"`
 	}
-	_ = json.Unmarshal(body, &asked) // the parser has found it sound
+	if wire.Has(body, "documents") {
+		_ = json.Unmarshal(body, &asked) // the parser has found it sound
+	}
 	if v := bytes.TrimSpace(asked.Documents); len(v) > 0 && v[0] == '{' {
 		var d struct {
 			Collections []string        `json:"collections"`

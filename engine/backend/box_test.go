@@ -183,7 +183,7 @@ func (b *box) dump(p *backend.Plan, err error) string {
 	if err != nil {
 		fmt.Fprintf(&s, "1bit serve: %v\n", err)
 	} else {
-		mode := map[backend.Mode]string{backend.Single: "single", backend.Adaptive: "adaptive", backend.Long: "long"}[p.Mode]
+		mode := map[backend.Mode]string{backend.Single: "single", backend.Adaptive: "adaptive", backend.Long: "long", backend.Classified: "classified"}[p.Mode]
 		fmt.Fprintf(&s, "name    %s\ndevice  %s\nwhy     %s\nmode    %s\n", p.Name, p.Shown(), p.Why, mode)
 		for _, c := range p.Children() {
 			dumpChild(&s, c)

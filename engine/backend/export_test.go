@@ -26,6 +26,17 @@ func Fake(c *Child, w World) {
 	}
 }
 
+// FakeLazy puts the children of a backend that starts late into another world.
+func FakeLazy(l *Lazy, w World) {
+	l.make = func() (*Child, error) {
+		c, err := NewChild(l.cfg.Child)
+		if err == nil {
+			Fake(c, w)
+		}
+		return c, err
+	}
+}
+
 // Environment is environment.
 func Environment(own, more []string) []string { return environment(own, more) }
 

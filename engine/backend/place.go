@@ -54,6 +54,8 @@ func (p *planner) place(ctx context.Context, model Model) error {
 		if p.o.classified() {
 			p.warn("--laya has no effect with --device %s; it takes --device auto", wish)
 		}
+	case p.o.classified():
+		return p.candidates(ctx, model)
 	default:
 		if err := p.choose(ctx, model); err != nil {
 			return err
@@ -109,9 +111,6 @@ func (p *planner) choose(ctx context.Context, model Model) error {
 	if option := p.vulkanOption(); option != "" {
 		p.plan.Device, p.plan.Why = engine.Vulkan, "auto: "+option+" runs on vulkan"
 		return nil
-	}
-	if p.o.classified() {
-		return fmt.Errorf("--laya needs the classifier, which is not part of this version; leave it out: auto takes hrx, vulkan or cpu by itself")
 	}
 	hrx, noHRX, err := p.offered(ctx, engine.HRX)
 	if err != nil {

@@ -21,9 +21,10 @@ type Mode int
 
 // The modes.
 const (
-	Single   Mode = iota + 1 // one backend
-	Adaptive                 // the first while it holds fewer than AdaptiveAt requests, else the second
-	Long                     // conversations that begin with LongFrom tokens or more go to the second
+	Single     Mode = iota + 1 // one backend
+	Adaptive                   // the first while it holds fewer than AdaptiveAt requests, else the second
+	Long                       // conversations that begin with LongFrom tokens or more go to the second
+	Classified                 // a classifier says what a conversation is, a policy which of several backends takes it
 )
 
 // Dialect is what a child speaks.
@@ -124,7 +125,8 @@ type Plan struct {
 	Device  engine.Device
 	Why     string // the reason for the device
 	Primary ChildSpec
-	Second  *ChildSpec // of the modes Adaptive and Long
+	Second  *ChildSpec  // of the modes Adaptive and Long
+	Others  []ChildSpec // of the mode Classified: what may be chosen beside Primary, the likeliest first
 	Side    []ChildSpec
 
 	AdaptiveAt int
@@ -142,13 +144,17 @@ func (p *Plan) Children() []ChildSpec {
 	if p.Second != nil {
 		all = append(all, *p.Second)
 	}
+	all = append(all, p.Others...)
 	return append(all, p.Side...)
 }
 
 // Shown is the device as /v1/models has it.
 func (p *Plan) Shown() string {
-	if p.Mode == Adaptive {
+	switch p.Mode {
+	case Adaptive:
 		return string(p.Primary.Device) + "+" + string(p.Second.Device)
+	case Classified:
+		return "laya"
 	}
 	return p.Primary.Label()
 }
@@ -182,11 +188,13 @@ func NewPlan(ctx context.Context, m *Machine, o Options) (*Plan, error) {
 	if err := p.place(ctx, model); err != nil {
 		return nil, err
 	}
-	if err := p.checkDevice(p.plan.Device); err != nil {
-		return nil, err
-	}
-	if err := p.build(ctx, model); err != nil {
-		return nil, err
+	if p.plan.Mode != Classified {
+		if err := p.checkDevice(p.plan.Device); err != nil {
+			return nil, err
+		}
+		if err := p.build(ctx, model); err != nil {
+			return nil, err
+		}
 	}
 	if err := p.sides(ctx); err != nil {
 		return nil, err

@@ -266,12 +266,26 @@ func TestPlanRefusals(t *testing.T) {
 		planCase{name: "no cpu slots without end", box: strix, options: options{Model: plain, Device: engine.CPU, Parallel: 257}},
 		planCase{name: "no missing file", box: strix, options: options{Model: "DIR/m/gone.gguf"}},
 		planCase{name: "no unknown device", box: strix, options: options{Model: plain, Device: "warp"}},
-		planCase{name: "no laya here", box: strix, options: options{Model: plain, Laya: true}},
 		planCase{name: "no laya with adaptive", box: strix, options: options{Model: plain, Laya: true, Adaptive: true}},
 		planCase{name: "no laya with a role", box: strix, options: options{Model: plain, Laya: true, Role: recipe.Embedding}},
 		planCase{name: "no laya with prefill", box: strix, options: options{Model: plain, Laya: true, PrefillDevice: "hrx"}},
 		planCase{name: "no laya with lean", box: strix, options: options{Model: plain, Laya: true, Lean: true}},
 	))
+}
+
+// TestPlanLaya has a row for each rule of section 13: which devices a classified model may run on.
+func TestPlanLaya(t *testing.T) {
+	runPlans(t, "laya", []planCase{
+		{name: "every device", box: strix, options: options{Model: plain, Laya: true, RoutePolicy: "p"}},
+		{name: "a model of the classifier", box: strix, options: options{Model: plain, LayaModel: "DIR"}},
+		{name: "parallel is not for zinc", box: strix, options: options{Model: plain, Laya: true, Parallel: 4}},
+		{name: "a drafter is for llama-servers", box: strix, options: options{Model: plain, Laya: true, MTP: "DIR/m/mtp.gguf"}},
+		{name: "experts are for vulkan", box: strix, options: options{Model: mixed, Laya: true, MoESlots: 64}},
+		{name: "a delta net in parallel", box: strix, options: options{Model: delta, Laya: true, Parallel: 2}},
+		{name: "with side servers", box: strix, options: options{Model: plain, Laya: true, Embed: "DIR/m/embed.gguf"}},
+		{name: "a bare machine", box: bare, options: options{Model: plain, Laya: true}},
+		{name: "no device", box: bare, options: options{Model: plain, Laya: true, Mmproj: "DIR/m/mmproj.gguf"}},
+	})
 }
 
 // TestPlanIdle has a row for each option that has no effect as it stands.

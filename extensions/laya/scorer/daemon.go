@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 	"os/exec"
 	"time"
 )
@@ -15,8 +16,10 @@ import (
 // DaemonConfig says how the reference's daemon is started and how long it may take.
 type DaemonConfig struct {
 	Program []string // and its arguments; the arguments of the protocol follow
+	Env     []string // beside this program's own
 	Model   string   // a GGUF
 	Device  string
+	Wording int // of the question; see Wordings
 	Log     *slog.Logger
 	Stderr  io.Writer // of the daemon; nil for nowhere
 
@@ -44,10 +47,16 @@ type process struct {
 // ErrClosed says that Close was called.
 var ErrClosed = errors.New("this scorer is closed")
 
+// errEnded says that the process speaks no more.
+var errEnded = errors.New("it has ended")
+
 // NewDaemon checks the configuration. It starts nothing.
 func NewDaemon(cfg DaemonConfig) (*Daemon, error) {
-	if len(cfg.Program) == 0 || cfg.Model == "" || cfg.Device == "" || cfg.Log == nil {
+	switch {
+	case len(cfg.Program) == 0 || cfg.Model == "" || cfg.Device == "" || cfg.Log == nil:
 		return nil, errors.New("a daemon needs a program, a model, a device and a log")
+	case cfg.Wording < 0 || cfg.Wording >= Wordings:
+		return nil, fmt.Errorf("there is no wording %d of the question", cfg.Wording)
 	}
 	if cfg.Ready == 0 {
 		cfg.Ready = 300 * time.Second
@@ -79,26 +88,39 @@ func (d *Daemon) Score(ctx context.Context, text string) (Answer, error) {
 	return a, nil
 }
 
-// ask asks the live process, or a new one. Whatever goes wrong ends the process: what it may still say is nobody's answer.
+// ask asks the live process, or a new one. Whatever goes wrong ends the process: what it may still say is nobody's answer. One
+// that has ended, as it may between two questions, is asked a second time when it is new.
 func (d *Daemon) ask(ctx context.Context, text string) (Answer, error) {
-	if d.live == nil {
-		p, err := d.start(ctx)
-		if err != nil {
+	for fresh := false; ; {
+		if d.live != nil && d.live.stray() { // it has ended, or said what nobody asked
+			d.stop(errors.New("it has ended or speaks unasked"))
+		}
+		if d.live == nil {
+			p, err := d.start(ctx)
+			if err != nil {
+				return Answer{}, err
+			}
+			d.live, fresh = p, true
+		}
+		line, err := d.live.exchange(ctx, append(question(text, d.cfg.Wording), '\n'), d.cfg.Ask)
+		if err == nil {
+			var a Answer
+			if a, err = readAnswers(line); err == nil {
+				return a, nil
+			}
+		}
+		d.stop(err)
+		if fresh || !errors.Is(err, errEnded) {
 			return Answer{}, err
 		}
-		d.live = p
 	}
-	line, err := d.live.exchange(ctx, append(question(text), '\n'), d.cfg.Ask)
-	if err == nil {
-		var a Answer
-		if a, err = readAnswers(line); err == nil {
-			return a, nil
-		}
-	}
-	d.cfg.Log.Warn("the classifier's daemon is stopped; the next question starts it again", "why", err)
+}
+
+// stop ends the live process.
+func (d *Daemon) stop(why error) {
+	d.cfg.Log.Warn("the classifier's daemon is stopped; the next question starts it again", "why", why)
 	d.live.kill()
 	d.live = nil
-	return Answer{}, err
 }
 
 // start starts the daemon and waits until it says that it is ready.
@@ -106,6 +128,7 @@ func (d *Daemon) start(ctx context.Context) (*process, error) {
 	args := append(d.cfg.Program[1:len(d.cfg.Program):len(d.cfg.Program)], "daemon", d.cfg.Model, "--family", "typed-decisions", "--device", d.cfg.Device)
 	cmd := exec.Command(d.cfg.Program[0], args...) //nolint:noctx // it lives longer than the question that starts it
 	cmd.Stderr = d.cfg.Stderr
+	cmd.Env = append(os.Environ(), d.cfg.Env...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -153,16 +176,6 @@ func (p *process) read(out io.Reader) {
 func (p *process) exchange(ctx context.Context, line []byte, limit time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	select { // nobody asked for this
-	case stray, ok := <-p.lines:
-		if line != nil && ok {
-			return nil, fmt.Errorf("it speaks unasked: %.200q", stray)
-		} else if ok {
-			return stray, nil
-		}
-		return nil, errors.New("it has ended")
-	default:
-	}
 	wrote := make(chan error, 1)
 	go func() { // a daemon that does not read must not hold us; kill ends the write
 		_, err := p.in.Write(line)
@@ -171,18 +184,28 @@ func (p *process) exchange(ctx context.Context, line []byte, limit time.Duration
 	for {
 		select {
 		case err := <-wrote:
-			if err != nil {
-				return nil, err
+			if err != nil { // nobody reads any more
+				return nil, fmt.Errorf("%w: %w", errEnded, err)
 			}
 			wrote = nil
 		case answer, ok := <-p.lines:
 			if !ok {
-				return nil, errors.New("it has ended")
+				return nil, errEnded
 			}
 			return answer, nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
+	}
+}
+
+// stray reports whether the process has said something before it was asked, or nothing more comes from it.
+func (p *process) stray() bool {
+	select {
+	case <-p.lines:
+		return true
+	default:
+		return false
 	}
 }
 

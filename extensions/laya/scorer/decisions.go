@@ -23,6 +23,8 @@ var ErrNoDecisions = errors.New("the model answers no decisions")
 
 // Decisions asks a decision model that a llama-server serves, such as the real Laya as a GGUF, over POST /v1/systemone.
 type Decisions struct {
+	Wording int // of the question; see Wordings
+
 	base   string
 	client *http.Client
 }
@@ -43,7 +45,7 @@ func (d *Decisions) Score(ctx context.Context, text string) (Answer, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	c, err := d.ask(ctx, question(text))
+	c, err := d.ask(ctx, question(text, d.Wording))
 	if err != nil {
 		return Answer{}, fmt.Errorf("asking the decision model: %w", err)
 	}
@@ -76,11 +78,11 @@ func (d *Decisions) ask(ctx context.Context, body []byte) (Answer, error) {
 }
 
 // question is what a decision model is asked, on one line: the order of the criteria is kept, since it weighs.
-func question(text string) []byte {
+func question(text string, wording int) []byte {
 	var b bytes.Buffer
 	state, _ := json.Marshal(text) // a string always can be
-	fmt.Fprintf(&b, `{"state":%s,"questions":{"cls":{"type":"choice","instructions":%q,"criteria":{`, state, instructions)
-	for i, c := range criteria {
+	fmt.Fprintf(&b, `{"state":%s,"questions":{"cls":{"type":"choice","instructions":%q,"criteria":{`, state, wordings[wording].instructions)
+	for i, c := range wordings[wording].criteria {
 		if i > 0 {
 			b.WriteByte(',')
 		}

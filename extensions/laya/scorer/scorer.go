@@ -29,17 +29,34 @@ type Scorer interface {
 // ErrNoOpinion says that the scorer had nothing to say.
 var ErrNoOpinion = errors.New("no opinion")
 
-// Criteria are the definitions that decision models are given, in the order in which they are written down.
-var criteria = [...]criterion{
-	{laya.Code.String(), "asks to write, change, explain, debug, test or configure software, or how to do a programming task"},
-	{laya.Prose.String(), "a good answer is a paragraph or more: explain, describe, compare, advise, plan, compose"},
-	{laya.Short.String(), "a good answer is a sentence or less: a fact, a definition, a conversion, the translation of a phrase, yes or no, small talk"},
+// Wordings is how many ways there are of putting the question to a decision model. The first is the usual one.
+const Wordings = 3
+
+// wordings have the definitions in the order in which they are written down, which weighs.
+var wordings = [Wordings]wording{
+	{"Which kind of answer does this request need?", [3]criterion{
+		{laya.Code.String(), "asks to write, change, explain, debug, test or configure software, or how to do a programming task"},
+		{laya.Prose.String(), "a good answer is a paragraph or more: explain, describe, compare, advise, plan, compose"},
+		{laya.Short.String(), "a good answer is a sentence or less: a fact, a definition, a conversion, the translation of a phrase, yes or no, small talk"},
+	}},
+	{"What is asked for?", [3]criterion{
+		{laya.Code.String(), "software: code, a command, a query, a configuration, or help with one"},
+		{laya.Prose.String(), "a longer text: an explanation, a story, a letter, a plan, a comparison"},
+		{laya.Short.String(), "a short reply: a fact, a word, a number, a name, a translation, yes or no, a greeting"},
+	}},
+	{"How long and of what kind will the best answer be?", [3]criterion{
+		{laya.Code.String(), "mostly program code or commands"},
+		{laya.Prose.String(), "several sentences of ordinary language"},
+		{laya.Short.String(), "at most one sentence of ordinary language"},
+	}},
+}
+
+type wording struct {
+	instructions string
+	criteria     [3]criterion
 }
 
 type criterion struct{ class, definition string }
-
-// instructions is the question that goes with criteria.
-const instructions = "Which kind of answer does this request need?"
 
 // long answers for what is a document by its length; nobody is asked.
 func long(text string) (Answer, bool) {
@@ -59,7 +76,7 @@ type choice struct {
 // answer checks a choice: a class that was offered, and numbers that are probabilities.
 func (c *choice) answer() (Answer, error) {
 	offered := false
-	for _, k := range criteria {
+	for _, k := range wordings[0].criteria {
 		offered = offered || k.class == c.Choice
 	}
 	if !offered {

@@ -50,6 +50,11 @@ func daemon(manner string, args []string) {
 		return
 	}
 	fmt.Println(`{"status":"ready","pid":1}`)
+	if manner == "brief" {
+		bufio.NewScanner(os.Stdin).Scan()
+		fmt.Println(`{"answers":{"cls":{"type":"choice","choice":"code","confidence":0.42,"probabilities":{"code":0.8,"prose":0.1,"short":0.1}}}}`)
+		return
+	}
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		var q struct{ State string }
 		if err := json.Unmarshal(in.Bytes(), &q); err != nil {
@@ -153,6 +158,15 @@ func TestDaemonSpeaksUnasked(t *testing.T) {
 	}
 }
 
+// TestDaemonDies: one that ends between two questions is started again before the next, which is answered.
+func TestDaemonDies(t *testing.T) {
+	d := newDaemon(t, "brief", nil)
+	for range 3 {
+		right(t, d)
+		time.Sleep(200 * time.Millisecond) // it ends after each answer
+	}
+}
+
 func TestDaemonStart(t *testing.T) {
 	if _, err := newDaemon(t, "unready", nil).Score(t.Context(), "x"); err == nil || !strings.Contains(err.Error(), "cannot open the model") {
 		t.Errorf("unready: %v", err)
@@ -232,6 +246,13 @@ func TestDecisions(t *testing.T) {
 		status, body = c.status, c.body
 		if a, err := d.Score(t.Context(), "hi"); err == nil || errors.Is(err, scorer.ErrNoDecisions) != (c.status == 501) {
 			t.Errorf("%s: %+v, %v", name, a, err)
+		}
+	}
+	for d.Wording = range scorer.Wordings {
+		body, status = good, 200
+		right(t, d)
+		if !json.Valid([]byte(strings.SplitN(asked, " ", 3)[2])) {
+			t.Errorf("wording %d: not JSON: %s", d.Wording, asked)
 		}
 	}
 	if _, err := scorer.NewDecisions("localhost:80", nil); err == nil {

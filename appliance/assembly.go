@@ -23,9 +23,17 @@ import (
 type assembly struct {
 	cfg      config.Config
 	plan     *backend.Plan
-	children []*backend.Child // in the order of plan.Children
+	children []running // in the order of plan.Children
+	routing  *routing  // of the mode Classified
 	api      *gateway.Gateway
 	log      *slog.Logger
+}
+
+// running is a backend that somebody has to run.
+type running interface {
+	engine.Backend
+	Run(ctx context.Context) error
+	Info() engine.Info
 }
 
 // outputs are where the program and its children write.
@@ -46,12 +54,13 @@ func assemble(ctx context.Context, cfg config.Config, out outputs) (*assembly, e
 		return nil, err
 	}
 	a := &assembly{cfg: cfg, plan: plan, log: out.log}
-	for _, spec := range plan.Children() {
-		child, err := newChild(spec, out)
-		if err != nil {
+	if plan.Mode == backend.Classified {
+		if a.routing, err = newRouting(ctx, machine, cfg.Models[0], out); err != nil {
 			return nil, err
 		}
-		a.children = append(a.children, child)
+	}
+	if err := a.populate(out); err != nil {
+		return nil, err
 	}
 	api, err := a.gateway()
 	if err != nil {
@@ -61,9 +70,36 @@ func assemble(ctx context.Context, cfg config.Config, out outputs) (*assembly, e
 	return a, err
 }
 
+// populate makes the supervisors of all programs. What a policy chooses among starts when it is first chosen, one after another.
+func (a *assembly) populate(out outputs) error {
+	turn := make(chan struct{}, 1)
+	late := 0
+	if a.plan.Mode == backend.Classified {
+		late = 1 + len(a.plan.Others)
+	}
+	for i, spec := range a.plan.Children() {
+		var one running
+		var err error
+		if i < late {
+			one, err = backend.NewLazy(backend.LazyConfig{Child: childConfig(spec, out), Turn: turn})
+		} else {
+			one, err = newChild(spec, out)
+		}
+		if err != nil {
+			return err
+		}
+		a.children = append(a.children, one)
+	}
+	return nil
+}
+
 // newChild returns the supervisor of one program.
 func newChild(spec backend.ChildSpec, out outputs) (*backend.Child, error) {
-	return backend.NewChild(backend.ChildConfig{
+	return backend.NewChild(childConfig(spec, out))
+}
+
+func childConfig(spec backend.ChildSpec, out outputs) backend.ChildConfig {
+	return backend.ChildConfig{
 		Name:    spec.Label(),
 		Slots:   spec.Slots,
 		Command: spec.Command,
@@ -73,11 +109,11 @@ func newChild(spec backend.ChildSpec, out outputs) (*backend.Child, error) {
 		Stdout:  out.stdout,
 		Stderr:  out.stderr,
 		Log:     out.log,
-	})
+	}
 }
 
 // speaking returns a child as a backend that answers chats, whatever its dialect.
-func speaking(spec backend.ChildSpec, child *backend.Child) (engine.Backend, error) {
+func speaking(spec backend.ChildSpec, child running) (engine.Backend, error) {
 	if spec.Dialect == backend.NPU {
 		return backend.NewChatML(backend.ChatMLConfig{Backend: child, OpenThink: spec.OpenThink})
 	}
@@ -100,6 +136,13 @@ func (a *assembly) gateway() (gateway.Config, error) {
 	case backend.Long:
 		c.Mode = gateway.LongModel
 		files = append(files, o.LongModel)
+	case backend.Classified:
+		c.Mode, c.Decider = gateway.Classified, a.routing
+		// a request waits for its backend's first start
+		c.Limits.Ready = max(c.Limits.Ready, startLimit)
+		for range p.Others {
+			files = append(files, o.Model)
+		}
 	}
 	for _, side := range []string{o.Embed, o.Rerank} {
 		if side != "" {
@@ -124,6 +167,8 @@ func (a *assembly) gateway() (gateway.Config, error) {
 			c.Model = m
 		case i == 1 && p.Second != nil:
 			c.Second = m
+		case i <= len(p.Others):
+			c.Others = append(c.Others, m)
 		default:
 			c.Side = append(c.Side, m)
 		}
@@ -156,8 +201,21 @@ func (a *assembly) run(ctx context.Context, server *edge.Server, ready func()) e
 			stopServing() // without one of them the rest is not what was asked for
 		})
 	}
+	decides := make(chan error, 1)
+	var undecided error
+	if a.routing != nil {
+		group.Go(func() {
+			undecided = a.routing.run(children, func(err error) { decides <- err })
+			stopServing()
+		})
+	} else {
+		decides <- nil
+	}
 	group.Go(func() {
-		for _, child := range a.children {
+		if <-decides != nil {
+			return
+		}
+		for _, child := range a.early() {
 			if child.Ready(serving) != nil {
 				return
 			}
@@ -168,7 +226,18 @@ func (a *assembly) run(ctx context.Context, server *edge.Server, ready func()) e
 	stopServing()
 	stopChildren()
 	group.Wait()
-	return errors.Join(errors.Join(failed...), err)
+	return errors.Join(errors.Join(failed...), undecided, err)
+}
+
+// startLimit is how long a backend may take to start.
+const startLimit = 600 * time.Second
+
+// early are the backends that serve before anything is asked.
+func (a *assembly) early() []running {
+	if a.plan.Mode == backend.Classified {
+		return a.children[1+len(a.plan.Others):]
+	}
+	return a.children
 }
 
 // count says how many requests each backend took, when there is more than one.

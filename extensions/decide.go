@@ -73,7 +73,7 @@ func (m *Manager) Decide(ctx context.Context, in Input) Outcome {
 		return t.find(abi.Policy, in.Key, in.Model), t.find(abi.Classifier, in.Key, in.Model)
 	}
 	policy, classifier := bound()
-	if len(in.Candidates) == 0 || len(in.Candidates) == 1 && policy == nil && classifier == nil {
+	if len(in.Candidates) == 0 || len(in.Candidates) == 1 && policy == nil && classifier == nil && m.scorer() == nil {
 		return byDefault(in.Candidates)
 	}
 	prompt, err := conversation.Read(in.Body)
@@ -128,6 +128,7 @@ type deciding struct {
 	now                time.Time
 	req                abi.Request
 	fallback           Outcome
+	unclassified       string // why nobody said a class, for people
 }
 
 func (d *deciding) decide(ctx context.Context) Outcome {
@@ -158,6 +159,7 @@ func (d *deciding) decide(ctx context.Context) Outcome {
 		return *refusal
 	}
 	o, keep, ttl := d.route(ctx)
+	o.Why += d.unclassified
 	if !d.in.Private {
 		d.m.recorded.add(d.req)
 	}
@@ -272,6 +274,7 @@ func (d *deciding) classify(ctx context.Context, again bool) *Outcome {
 		return nil
 	}
 	if d.classifier == nil {
+		d.score(ctx)
 		return nil
 	}
 	s := d.hold(&d.classifier)

@@ -19,6 +19,7 @@ import (
 
 	"onebit/extensions/abi"
 	"onebit/extensions/host"
+	"onebit/extensions/laya/scorer"
 )
 
 // Errors that callers branch on.
@@ -119,7 +120,7 @@ type Policy struct {
 	Params       []string         // of requests, that modules may set; see Bounds
 }
 
-// Config is what a Manager works with. All but Vault, Services and Kept must be given.
+// Config is what a Manager works with. All but Vault, Services, Scorer and Kept must be given.
 type Config struct {
 	Dir      string // made when missing
 	Records  Records
@@ -127,7 +128,8 @@ type Config struct {
 	Policy   func() Policy // as it is at the moment
 	Vault    Vault         // nil: a file that is lost is lost
 	Services Services
-	Kept     Conversations // where conversations are; nil: a restart forgets
+	Scorer   func() scorer.Scorer // classifies where no module is bound for it; nil, or a nil one: nobody does
+	Kept     Conversations        // where conversations are; nil: a restart forgets
 	Log      *slog.Logger
 	Now      func() time.Time // nil: time.Now
 }

@@ -34,9 +34,10 @@ type Mode int
 
 // The modes.
 const (
-	Single    Mode = iota // there is one backend
-	Adaptive              // the second backend takes what is too much for the first
-	LongModel             // the second backend takes conversations that begin with a long prompt
+	Single     Mode = iota // there is one backend
+	Adaptive               // the second backend takes what is too much for the first
+	LongModel              // the second backend takes conversations that begin with a long prompt
+	Classified             // the decider chooses a backend for each conversation
 )
 
 // Model is what is served by one backend.
@@ -57,7 +58,8 @@ type Model struct {
 type Config struct {
 	Model  Model
 	Mode   Mode
-	Second Model // of the modes Adaptive and LongModel
+	Second Model   // of the modes Adaptive and LongModel
+	Others []Model // of the mode Classified: what may be chosen beside Model
 
 	AdaptiveAt int  // how many requests the first backend holds before the second gets one
 	Sticky     bool // a conversation stays on its backend while there is room
@@ -69,10 +71,12 @@ type Config struct {
 	Key       config.Secret // what a client must show; empty lets everybody in
 	MediaPath string        // the directory below which file: addresses of images are served; empty serves none
 
-	Fleet Fleet // many models; then Model, Mode, Second and Side are not used, and requests are taken in strictly
+	Fleet Fleet // many models; then Model, Mode, Second, Others and Side are not used, and requests are taken in strictly
 	Door  Door  // who comes in; then Key is not used
 
-	Decider Decider // with a Fleet: chooses the model of a request that leaves it to the box; nil takes the first
+	// Decider chooses: in mode Classified the backend of each conversation; with a Fleet the model of a request that leaves it to
+	// the box, where nil takes the first.
+	Decider Decider
 
 	Documents Documents // with a Fleet: what passages are added from; nil for nothing
 	Responses Responses // with a Fleet: keeps what was answered by OpenAI's Responses; nil keeps nothing
@@ -109,7 +113,12 @@ func New(cfg Config) (*Gateway, error) {
 		return g, nil
 	}
 	models := []Model{cfg.Model}
-	if cfg.Mode != Single {
+	switch {
+	case cfg.Mode == Classified && cfg.Decider == nil:
+		return nil, errors.New("a gateway that chooses by class needs a decider")
+	case cfg.Mode == Classified:
+		models = append(models, cfg.Others...)
+	case cfg.Mode != Single:
 		models = append(models, cfg.Second)
 	}
 	for _, m := range append(models, cfg.Side...) {
@@ -127,7 +136,7 @@ func New(cfg Config) (*Gateway, error) {
 		}
 	}
 	g.first = g.servers[0]
-	if cfg.Mode != Single {
+	if cfg.Mode == Adaptive || cfg.Mode == LongModel {
 		g.second = g.servers[1]
 	}
 	return g, nil

@@ -74,7 +74,7 @@ func (g *Gateway) generate(kind engine.Kind, parse func([]byte) (*engine.Request
 		req.ID = w.id
 		w.streamed, w.operation = req.Stream, operation(kind)
 		if g.cfg.Fleet == nil {
-			l, err := g.place(ctx, w, req)
+			l, err := g.place(ctx, w, r, req)
 			if err != nil {
 				return err
 			}

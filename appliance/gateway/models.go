@@ -28,10 +28,7 @@ func (g *Gateway) health(w *reply, _ *http.Request) error {
 		Status   string          `json:"status"`
 		Backends []backendStatus `json:"backends,omitempty"`
 	}{Status: g.first.Backend.State().String()}
-	chats, serving, loading, down := 1, 0, false, false
-	if g.second != nil {
-		chats = 2
-	}
+	chats, serving, loading, down := len(g.chats()), 0, false, false
 	for i, s := range g.servers {
 		state := s.Backend.State()
 		loading = loading || state == engine.Loading
@@ -83,6 +80,8 @@ func (g *Gateway) object(s *server) modelObject {
 		o.Device += " " + o.Role
 	case g.cfg.Mode == Adaptive:
 		o.Device += "+" + string(g.second.Device)
+	case g.cfg.Mode == Classified:
+		o.Device = "laya"
 	}
 	if b, ok := s.Backend.(informer); ok {
 		info := b.Info()
@@ -93,13 +92,7 @@ func (g *Gateway) object(s *server) modelObject {
 
 // listed are the servers that the list of models shows.
 func (g *Gateway) listed() []*server {
-	listed := []*server{g.first}
-	for _, s := range g.servers[1:] {
-		if s != g.second {
-			listed = append(listed, s)
-		}
-	}
-	return listed
+	return append([]*server{g.first}, g.servers[len(g.chats()):]...)
 }
 
 // models lists the model and what is served beside it, also while they load.

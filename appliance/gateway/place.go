@@ -107,8 +107,9 @@ func (l *lease) release() {
 	}
 }
 
-// place finds the server for a request and reserves a place there. In mode LongModel it says in a header what it chose.
-func (g *Gateway) place(ctx context.Context, w *reply, req *engine.Request) (*lease, error) {
+// place finds the server for a request and reserves a place there. In the modes LongModel and Classified it says in a header
+// what it chose.
+func (g *Gateway) place(ctx context.Context, w *reply, r *http.Request, req *engine.Request) (*lease, error) {
 	only, err := g.only(req.Kind)
 	if err != nil {
 		return nil, err
@@ -117,7 +118,9 @@ func (g *Gateway) place(ctx context.Context, w *reply, req *engine.Request) (*le
 		return nil, err
 	}
 	switch {
-	case only != g.first || g.cfg.Mode == Single:
+	case g.classified(req.Kind):
+		return g.byClass(ctx, w, r, req)
+	case only != g.first || g.second == nil:
 	case g.cfg.Mode == Adaptive:
 		return g.adaptive(req), nil
 	case req.Kind == engine.Chat || req.Kind == engine.Completion:
@@ -135,7 +138,7 @@ func (g *Gateway) only(kind engine.Kind) (*server, error) {
 	case engine.Rerank:
 		role = Reranking
 	case engine.Response:
-		if !hasExtras(g.first.Device) {
+		if len(g.having(kind)) == 0 {
 			return nil, errors.ErrUnsupported
 		}
 	}

@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+
+	"onebit/appliance/route"
+	"onebit/engine"
+	"onebit/engine/backend"
+	"onebit/extensions/laya/scorer"
+	"onebit/extensions/worker"
+)
+
+// routing is what chooses the backends of --laya, with the programs that it needs.
+type routing struct {
+	*route.Router
+	source route.Source
+	said   *classifier
+	clean  func()
+}
+
+// newRouting finds the classifier and reads the policy. It starts nothing.
+func newRouting(ctx context.Context, machine *backend.Machine, o backend.Options, out outputs) (*routing, error) {
+	var file json.RawMessage
+	var err error
+	if o.RoutePolicy != "" {
+		if file, err = route.ReadPolicy(o.RoutePolicy); err != nil {
+			return nil, err
+		}
+	}
+	r := &routing{}
+	if r.source, err = route.FindSource(o.LayaModel, os.Getenv); err != nil {
+		return nil, err
+	}
+	if r.said, err = newClassifier(ctx, machine, o, r.source, out); err != nil {
+		return nil, err
+	}
+	dir, clean, err := route.ModuleDir(os.UserCacheDir)
+	if err != nil {
+		return nil, err
+	}
+	r.clean = clean
+	var s scorer.Scorer
+	if r.said != nil {
+		s = r.said
+	}
+	r.Router, err = route.New(route.Config{Program: []string{machine.Executable, worker.Command}, Dir: dir, Policy: file, Scorer: s, Log: out.log})
+	return r, err
+}
+
+// run serves until ctx ends. began is called once, with what is wrong or nil, when decisions can be made.
+func (r *routing) run(ctx context.Context, began func(error)) error {
+	defer r.clean()
+	err := r.Start(ctx)
+	began(err)
+	if err != nil {
+		return err
+	}
+	var group sync.WaitGroup
+	defer group.Wait()
+	if r.said != nil {
+		group.Go(func() { r.said.run(ctx) })
+	}
+	return r.Run(ctx)
+}
+
+// classifier is a scorer that is not the built-in one, with its program.
+type classifier struct {
+	scorer.Scorer
+	daemon *scorer.Daemon // nil for a server
+	server *backend.Lazy  // nil for a daemon, and for a server of others
+}
+
+// newClassifier makes what a source says; nil for the built-in classifier.
+func newClassifier(ctx context.Context, machine *backend.Machine, o backend.Options, from route.Source, out outputs) (*classifier, error) {
+	c := &classifier{}
+	var err error
+	switch {
+	case from.Builtin():
+		return nil, nil
+	case from.Daemon != "":
+		c.daemon, err = from.NewDaemon(backend.RuntimeOf(machine, o), out.log)
+		c.Scorer = c.daemon
+		return c, err
+	case from.URL != "":
+		s, err := scorer.NewDecisions(from.URL, &http.Client{})
+		if err != nil {
+			return nil, err
+		}
+		s.Wording = from.Wording
+		c.Scorer = s
+		return c, nil
+	}
+	spec, err := backend.PlanDecider(ctx, machine, backend.Options{Model: from.Model, Device: engine.Device(from.Device), LlamaServer: o.LlamaServer, LibHSA: o.LibHSA})
+	if err != nil {
+		return nil, err
+	}
+	cfg := childConfig(spec, out)
+	cfg.Name, cfg.Proof, cfg.Parts = "laya", backend.Word, false
+	if c.server, err = backend.NewLazy(backend.LazyConfig{Child: cfg, Turn: make(chan struct{}, 1)}); err != nil {
+		return nil, err
+	}
+	s, err := scorer.NewDecisions("http://laya", &http.Client{Transport: through{c.server}})
+	if err != nil {
+		return nil, err
+	}
+	s.Wording = from.Wording
+	c.Scorer = s
+	return c, nil
+}
+
+// run keeps the program until ctx ends. It is asked once at the start, so that the first conversation does not wait for it.
+func (c *classifier) run(ctx context.Context) {
+	var group sync.WaitGroup
+	if c.server != nil {
+		group.Go(func() { _ = c.server.Run(ctx) }) // what does not start is told to who asks
+	}
+	group.Go(func() { _, _ = c.Score(ctx, "Hello") })
+	<-ctx.Done()
+	if c.daemon != nil {
+		_ = c.daemon.Close()
+	}
+	group.Wait()
+}
+
+// through sends requests to a backend that is started when it must.
+type through struct{ to *backend.Lazy }
+
+// RoundTrip implements http.RoundTripper.
+func (t through) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := t.to.Ready(r.Context()); err != nil {
+		return nil, err
+	}
+	return t.to.Relay(r)
+}
+
+// layaLines say what chooses.
+func (p program) layaLines(a *assembly) {
+	devices := []string{string(a.plan.Primary.Device)}
+	for _, s := range a.plan.Others {
+		devices = append(devices, string(s.Device))
+	}
+	rule := "the built-in policy: all to hrx, else the first"
+	if file := a.cfg.Models[0].RoutePolicy; file != "" {
+		rule = "the policy " + file
+	}
+	p.say("%s classifies, %s chooses among %s", a.routing.source, rule, strings.Join(devices, ", "))
+}

@@ -11,6 +11,7 @@ import (
 	"onebit/appliance/route"
 	"onebit/engine"
 	"onebit/engine/backend"
+	"onebit/extensions"
 	"onebit/extensions/laya/scorer"
 	"onebit/extensions/worker"
 )
@@ -21,6 +22,16 @@ type routing struct {
 	source route.Source
 	said   *classifier
 	clean  func()
+	up     chan struct{} // closed when decisions can be made
+}
+
+// Decide waits for the modules, which are compiled when a version of the program first runs.
+func (r *routing) Decide(ctx context.Context, in extensions.Input) extensions.Outcome {
+	select {
+	case <-r.up:
+	case <-ctx.Done():
+	}
+	return r.Router.Decide(ctx, in)
 }
 
 // newRouting finds the classifier and reads the policy. It starts nothing.
@@ -32,7 +43,7 @@ func newRouting(ctx context.Context, machine *backend.Machine, o backend.Options
 			return nil, err
 		}
 	}
-	r := &routing{}
+	r := &routing{up: make(chan struct{})}
 	if r.source, err = route.FindSource(o.LayaModel, os.Getenv); err != nil {
 		return nil, err
 	}
@@ -60,6 +71,7 @@ func (r *routing) run(ctx context.Context, began func(error)) error {
 	if err != nil {
 		return err
 	}
+	close(r.up)
 	var group sync.WaitGroup
 	defer group.Wait()
 	if r.said != nil {

@@ -79,6 +79,7 @@ var floors = map[string]int{
 	"appliance/trust":                  2,
 	"appliance/doctor":                 1,
 	"appliance/bench":                  1,
+	"appliance/route":                  1,
 	"appliance/gateway":                2,
 	"appliance/auth":                   1,
 	"appliance/shelf":                  2,

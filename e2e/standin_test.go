@@ -30,7 +30,7 @@ var standins = sync.OnceValues(func() (string, error) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return dir, fmt.Errorf("building the stand-in: %w\n%s", err, out)
 	}
-	for _, name := range []string{"zinc", "ds4-server", "lemon-mlx-server", "ryzenai-server", "npu-server"} {
+	for _, name := range []string{"zinc", "ds4-server", "lemon-mlx-server", "ryzenai-server", "npu-server", "laya-daemon"} {
 		if err := os.Link(program, filepath.Join(dir, name)); err != nil {
 			return dir, err
 		}

@@ -59,7 +59,7 @@ func (p Processes) start(ctx context.Context, j Job) (Worker, error) {
 	}
 	one := &process{worker: w}
 	one.ended.Go(func() {
-		if err := w.Run(context.WithoutCancel(ctx)); err != nil {
+		if err := w.Run(context.WithoutCancel(ctx)); err != nil && !errors.Is(err, worker.ErrUnprepared) { // which is told to who starts it
 			p.Log.Error("a module has no process any more", "module", j.Manifest.Name, "sha", short(j.SHA256), "why", err)
 		}
 	})

@@ -62,8 +62,11 @@ memory and load
 beside the model
       --embed MODEL.gguf    serves /v1/embeddings
       --rerank MODEL.gguf   serves /v1/rerank
-      --laya   --laya-model DIR   --route-policy FILE
-                            a classifier picks the device (not part of this version)
+
+choosing the device (--device auto)
+      --laya                a classifier and a policy choose for each conversation
+      --laya-model PATH     the same, by another classifier: a folder, a .gguf file or a URL
+      --route-policy FILE   which class goes where (all to hrx, else what is there)
 
 access
       --api-key KEY         clients must send it as bearer token

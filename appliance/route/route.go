@@ -4,6 +4,7 @@
 package route
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -22,6 +23,7 @@ import (
 	"onebit/extensions/laya/scorer"
 	"onebit/extensions/payload"
 	"onebit/extensions/policy"
+	"onebit/extensions/worker"
 )
 
 // Config is what a Router works with.
@@ -34,7 +36,11 @@ type Config struct {
 }
 
 // Router decides for conversations, once for each.
-type Router struct{ manager *extensions.Manager }
+type Router struct {
+	manager *extensions.Manager
+	dir     string
+	kept    *modules
+}
 
 // New makes a Router. It starts nothing.
 func New(cfg Config) (*Router, error) {
@@ -54,11 +60,16 @@ func New(cfg Config) (*Router, error) {
 		Runner: extensions.Processes{Program: cfg.Program, Dir: cfg.Dir, Log: cfg.Log},
 		Policy: func() extensions.Policy { return extensions.Policy{Signatures: "off"} },
 	})
-	return &Router{m}, err
+	return &Router{m, cfg.Dir, kept}, err
 }
 
 // Start brings the modules up. It returns an error when one does not run.
 func (r *Router) Start(ctx context.Context) error {
+	for hash, b := range r.kept.bytes {
+		if _, err := worker.Add(r.dir, bytes.NewReader(b), int64(len(b)), hash); err != nil {
+			return fmt.Errorf("writing a built-in module: %w", err)
+		}
+	}
 	if err := r.manager.Start(ctx); err != nil {
 		return err
 	}

@@ -1,5 +1,6 @@
 // Command standin plays the servers that `1bit serve` starts, without a model: llama-server, zinc, ds4-server,
-// lemon-mlx-server, ryzenai-server and an NPU server. The name that it is started by says which. It writes down how it
+// lemon-mlx-server, ryzenai-server and an NPU server. The name that it is started by says which; with the word daemon first
+// it plays the daemon of a classifier. It writes down how it
 // was started and what it was asked, and misbehaves when told to.
 //
 // Environment:
@@ -49,6 +50,9 @@ func run(args []string) error {
 	case slices.Contains(args, "--version"):
 		fmt.Println("version: 0 (standin)")
 		return nil
+	}
+	if len(args) > 0 && args[0] == "daemon" {
+		return classify(args[1:])
 	}
 	s := newServer(args)
 	note(map[string]any{"event": "start", "program": filepath.Base(os.Args[0]), "args": args, "env": os.Environ()})

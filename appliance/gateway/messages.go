@@ -39,7 +39,7 @@ func (g *Gateway) message(w *reply, r *http.Request) error {
 	}
 	w.streamed, w.operation = p.q.Stream, operation(engine.Chat)
 	if g.cfg.Fleet == nil {
-		l, err := g.place(ctx, w, p.chat)
+		l, err := g.place(ctx, w, r, p.chat)
 		if err != nil {
 			return err
 		}

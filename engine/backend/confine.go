@@ -25,6 +25,7 @@ type Confinement struct {
 	Fresh      bool     // a child finds its folder empty
 	Private    []string // folders that no child may see as a whole, such as the state
 	As         *Identity
+	Group      bool // the state of slots is for the child's group too
 	Log        *slog.Logger
 }
 
@@ -114,6 +115,10 @@ func (c Confinement) spec(o Options, s ChildSpec, at Place) (sandbox.Spec, error
 	}
 	if slices.Contains(spec.Devices, computeNode) {
 		spec.Write = append(spec.Write, "/dev/shm") // the HSA runtime's processes meet there
+	}
+	if dir := s.slotDir(o); dir != "" {
+		spec.Write = append(spec.Write, dir)
+		spec.Group = c.Group
 	}
 	if c.Scratch != "" {
 		spec.Scratch = filepath.Join(c.Scratch, string(s.Device))

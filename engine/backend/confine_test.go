@@ -88,6 +88,27 @@ func TestConfinementReads(t *testing.T) {
 	}
 }
 
+// TestConfinementWrites: a chat that keeps the state of slots writes there, and nothing else does.
+func TestConfinementWrites(t *testing.T) {
+	const dir = "/var/slots/m"
+	keeps := []string{"-m", "/m.gguf", "--slot-save-path", dir}
+	for _, c := range []struct {
+		name, folder string
+		args, want   []string
+	}{
+		{"none", "", keeps[:2], nil},
+		{"kept", dir, keeps, []string{dir}},
+		{"a child without it", dir, keeps[:2], nil},
+		{"another folder", "/var/slots/other", keeps, nil},
+		{"no value", dir, keeps[:3], nil},
+	} {
+		spec, err := backend.SandboxOf(backend.Confinement{}, backend.Options{Model: "/m.gguf", SlotDir: c.folder}, backend.ChildSpec{Device: engine.CPU, Builtin: true, Program: "/1bit", Args: c.args}, backend.Place{Port: 1})
+		if err != nil || !slices.Equal(spec.Write, c.want) || spec.Group {
+			t.Errorf("%s: %v, group %v, %v", c.name, spec.Write, spec.Group, err)
+		}
+	}
+}
+
 func TestConfinementEnvironment(t *testing.T) {
 	c := backend.Confinement{Environ: []string{"PATH=/usr/bin", "ONEBIT_BACKUP_PASSPHRASE=canary", "HF_TOKEN=canary", "HOME=/root", "ONEBIT_LOG=debug"}, Scratch: "/scratch"}
 	spec, err := backend.SandboxOf(c, backend.Options{}, backend.ChildSpec{Device: engine.CPU, Program: "/usr/bin/1bit", Env: []string{"ONEBIT_LOG=warn", "GGML_X=1"}}, backend.Place{Port: 1})

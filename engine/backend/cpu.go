@@ -1,6 +1,9 @@
 package backend
 
-import "strconv"
+import (
+	"slices"
+	"strconv"
+)
 
 // CPUConfig describes a model on the built-in engine.
 type CPUConfig struct {
@@ -33,5 +36,16 @@ func slotArgs(dir string) []string {
 	if dir == "" {
 		return nil
 	}
-	return []string{"--slot-save-path", dir}
+	return []string{slotOption, dir}
+}
+
+// slotOption is llama-server's, and our own engine's.
+const slotOption = "--slot-save-path"
+
+// slotDir is where the child keeps the state of slots.
+func (s ChildSpec) slotDir(o Options) string {
+	if at := slices.Index(s.Args, slotOption); o.SlotDir == "" || at < 0 || at+1 == len(s.Args) || s.Args[at+1] != o.SlotDir {
+		return ""
+	}
+	return o.SlotDir
 }

@@ -45,6 +45,7 @@ type Config struct {
 	Client      int                 // the user who is served
 	Users       Users               // whom processes run as
 	Append      []string            // put behind the command line of every llama-server
+	Slots       string              // a folder below which the state of slots is kept; "": nowhere. Its group is the client's.
 	Log         *slog.Logger
 }
 
@@ -58,7 +59,8 @@ const leastUser = 60706
 
 // Keeper starts processes for a client.
 type Keeper struct {
-	cfg Config
+	cfg   Config
+	group uint32 // of Slots
 
 	mu    sync.Mutex
 	taken map[int]bool // users with a process
@@ -78,7 +80,17 @@ func New(cfg Config) (*Keeper, error) {
 	case cfg.Users.Count < 0 || (cfg.Users.Count > 0 && cfg.Users.First < leastUser):
 		return nil, fmt.Errorf("the users from %d on may be somebody: the first must be %d or more", cfg.Users.First, leastUser)
 	}
-	return &Keeper{cfg: cfg, taken: map[int]bool{}}, nil
+	k := &Keeper{cfg: cfg, taken: map[int]bool{}}
+	if cfg.Slots != "" {
+		var err error
+		if k.group, err = groupOf(cfg.Slots); err != nil {
+			return nil, fmt.Errorf("the folder for the state of slots: %w", err)
+		}
+		if cfg.Users.Count > 0 && k.group == 0 {
+			return nil, fmt.Errorf("the folder for the state of slots, %s, has the group of root: a model server may not have that", cfg.Slots)
+		}
+	}
+	return k, nil
 }
 
 // Serve answers clients until ctx ends. Then no process is left.
@@ -135,6 +147,9 @@ func (k *Keeper) client(ctx context.Context, conn *net.UnixConn) error {
 	}
 	options := request.Options()
 	options.Append = k.cfg.Append
+	if err := k.slotDir(&options); err != nil {
+		return err
+	}
 	plan, err := backend.NewPlan(ctx, k.cfg.Machine, options)
 	if err != nil {
 		return err
@@ -169,7 +184,7 @@ type job struct {
 
 // keep runs a process until it ends, its client goes or ctx ends.
 func (k *Keeper) keep(ctx context.Context, conn *net.UnixConn, in *bufio.Reader, j job) error {
-	confinement, release, err := k.user()
+	confinement, release, err := k.user(j.options.SlotDir != "")
 	if err != nil {
 		return err
 	}
@@ -228,9 +243,11 @@ func wishes(in *bufio.Reader, p backend.Process) {
 	}
 }
 
-// user takes a user for a process. release gives it back, and nothing of it runs then.
-func (k *Keeper) user() (c backend.Confinement, release func(), err error) {
+// user takes a user for a process. release gives it back, and nothing of it runs then. With slots its group is the
+// client's.
+func (k *Keeper) user(slots bool) (c backend.Confinement, release func(), err error) {
 	c = k.cfg.Confinement
+	c.Group = slots
 	if k.cfg.Users.Count == 0 {
 		return c, func() {}, nil
 	}
@@ -243,6 +260,9 @@ func (k *Keeper) user() (c backend.Confinement, release func(), err error) {
 		}
 		k.taken[id] = true
 		c.As = &backend.Identity{UID: uint32(id), GID: uint32(id)}
+		if slots {
+			c.As.GID = k.group
+		}
 		if c.Scratch != "" {
 			c.Scratch = filepath.Join(c.Scratch, strconv.Itoa(id))
 		}

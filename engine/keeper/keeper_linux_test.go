@@ -71,8 +71,12 @@ func serve(args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(os.Stderr, "variables:", os.Environ(), "user:", os.Getuid(), os.Getgid())
-	r, err := runner.New(runner.Config{Model: of["-m"], Alias: of["--alias"], Parallel: 2, Context: 1024, Listener: l})
+	groups, err := os.Getgroups()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stderr, "variables:", os.Environ(), "user:", os.Getuid(), os.Getgid(), groups)
+	r, err := runner.New(runner.Config{Model: of["-m"], Alias: of["--alias"], Parallel: 2, Context: 1024, SlotDir: of["--slot-save-path"], Listener: l})
 	if err != nil {
 		return err
 	}
@@ -82,7 +86,7 @@ func serve(args []string) error {
 // keep is a keeper in a process of its own. Its socket is the last argument.
 func keep() error {
 	os.Unsetenv(role)
-	l, k, err := open(os.Args[len(os.Args)-1], os.Args[0], keeper.Users{}, os.Getuid())
+	l, k, err := open(os.Args[len(os.Args)-1], config{program: os.Args[0], client: os.Getuid()})
 	if err != nil {
 		return err
 	}
@@ -90,17 +94,25 @@ func keep() error {
 	return k.Serve(context.Background(), l)
 }
 
-// open makes a keeper with our own program, which may be a copy.
-func open(socket, program string, users keeper.Users, client int) (*net.UnixListener, *keeper.Keeper, error) {
+// config says how a keeper differs from others.
+type config struct {
+	program string // our own, which may be a copy
+	users   keeper.Users
+	client  int
+	slots   string
+}
+
+// open makes a keeper.
+func open(socket string, c config) (*net.UnixListener, *keeper.Keeper, error) {
 	machine, err := backend.ThisMachine()
 	if err != nil {
 		return nil, nil, err
 	}
-	machine.Executable = program
+	machine.Executable = c.program
 	machine.Environ = nil
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
 	k, err := keeper.New(keeper.Config{
-		Machine: machine, Client: client, Users: users, Log: log,
+		Machine: machine, Client: c.client, Users: c.users, Slots: c.slots, Log: log,
 		Confinement: backend.Confinement{Executable: machine.Executable, Environ: os.Environ(), Log: log},
 	})
 	if err != nil {
@@ -113,8 +125,13 @@ func open(socket, program string, users keeper.Users, client int) (*net.UnixList
 // start serves a keeper until the test ends and returns its socket.
 func start(t *testing.T, program string, users keeper.Users, client int) string {
 	t.Helper()
+	return startWith(t, config{program: program, users: users, client: client})
+}
+
+func startWith(t *testing.T, c config) string {
+	t.Helper()
 	socket := filepath.Join(t.TempDir(), "s")
-	l, k, err := open(socket, program, users, client)
+	l, k, err := open(socket, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,9 +205,14 @@ func (s *safe) String() string {
 // child is a child that a keeper runs, kept alive until the test ends.
 func child(t *testing.T, socket, model string, stderr io.Writer) *backend.Child {
 	t.Helper()
+	return childWith(t, socket, backend.Options{Model: model, Alias: "tiny", Device: engine.CPU}, stderr)
+}
+
+func childWith(t *testing.T, socket string, o backend.Options, stderr io.Writer) *backend.Child {
+	t.Helper()
 	c, err := backend.NewChild(backend.ChildConfig{
 		Name: "cpu", Slots: 2, Conduit: true, Log: slog.New(slog.NewTextHandler(stderr, nil)), Stderr: stderr,
-		Launch: keeper.Client{Socket: socket}.Launch(backend.Options{Model: model, Alias: "tiny", Device: engine.CPU}, 0),
+		Launch: keeper.Client{Socket: socket}.Launch(o, 0),
 		Limits: backend.Limits{Poll: 20 * time.Millisecond, PauseMin: 20 * time.Millisecond, PauseMax: 100 * time.Millisecond, Stop: 5 * time.Second},
 	})
 	if err != nil {

@@ -41,6 +41,7 @@ type Request struct {
 	MoEPrefetch      int      `json:"moe_prefetch,omitempty"`
 	NPUOptions       []string `json:"npu_options,omitempty"`
 	NoRecipes        bool     `json:"no_recipes,omitempty"`
+	SlotDir          string   `json:"slot_dir,omitempty"` // directly below the keeper's folder for the state of slots
 
 	Plan  bool `json:"plan,omitempty"` // the plan is wanted, and no process: Child and Port are left out
 	Child int  `json:"child"`          // which process of the plan; 0 is the chat
@@ -54,7 +55,7 @@ func requestOf(o backend.Options, child, port int) Request {
 		FlashAttn: o.FlashAttn, SSDStreaming: o.SSDStreaming, Lean: o.Lean, PrefillDevice: o.PrefillDevice, PrefillMinTokens: o.PrefillMinTokens,
 		MTP: o.MTP, DFlash: o.DFlash, DraftMax: o.DraftMax, DraftPMin: o.DraftPMin, Mmproj: o.Mmproj,
 		MoESlots: o.MoESlots, MoEAuto: o.MoEAuto, MoESubst: o.MoESubst, MoEPrefetch: o.MoEPrefetch, NPUOptions: o.NPUOptions, NoRecipes: o.NoRecipes,
-		Child: child, Port: port,
+		SlotDir: o.SlotDir, Child: child, Port: port,
 	}
 }
 
@@ -65,6 +66,7 @@ func (r Request) Options() backend.Options {
 		FlashAttn: r.FlashAttn, SSDStreaming: r.SSDStreaming, Lean: r.Lean, PrefillDevice: r.PrefillDevice, PrefillMinTokens: r.PrefillMinTokens,
 		MTP: r.MTP, DFlash: r.DFlash, DraftMax: r.DraftMax, DraftPMin: r.DraftPMin, Mmproj: r.Mmproj,
 		MoESlots: r.MoESlots, MoEAuto: r.MoEAuto, MoESubst: r.MoESubst, MoEPrefetch: r.MoEPrefetch, NPUOptions: r.NPUOptions, NoRecipes: r.NoRecipes,
+		SlotDir: r.SlotDir,
 	}
 }
 
@@ -111,7 +113,7 @@ func (r Request) check() error {
 	if r.Model == "" {
 		return errors.New("a model is missing")
 	}
-	for name, path := range map[string]string{"model": r.Model, "mtp": r.MTP, "dflash": r.DFlash, "mmproj": r.Mmproj} {
+	for name, path := range map[string]string{"model": r.Model, "mtp": r.MTP, "dflash": r.DFlash, "mmproj": r.Mmproj, "slot_dir": r.SlotDir} {
 		if path != "" && (!filepath.IsAbs(path) || filepath.Clean(path) != path || !printable(path)) {
 			return fmt.Errorf("%s: %q is no absolute path", name, path)
 		}

@@ -20,6 +20,7 @@ func TestRequestCarriesOptions(t *testing.T) {
 		Model: "/models/a.gguf", Alias: "a b", Device: engine.Vulkan, Role: recipe.Chat, Context: 4096, Parallel: 2, FlashAttn: "on",
 		MTP: "/models/head.gguf", DraftMax: 3, DraftPMin: "0.75", Mmproj: "/models/eyes.gguf", MoESlots: 4, MoESubst: "0.5", MoEPrefetch: 1, NoRecipes: true,
 		NPUOptions: []string{"tiles=4"}, PrefillDevice: "hrx", PrefillMinTokens: 2000, Lean: true, SSDStreaming: true, MoEAuto: true, DFlash: "/models/d.gguf",
+		SlotDir: "/slots/a",
 	}
 	own := want
 	own.LlamaServer, own.Zinc, own.LibHSA, own.Recipes, own.Append = "/evil", "/evil", "/evil", "/evil", []string{"--evil"}
@@ -49,6 +50,7 @@ func TestParseRequestRefuses(t *testing.T) {
 		{"a way up", `{"model":"/models/../etc/shadow","port":8080}`, "no absolute path"},
 		{"a control character", `{"model":"/m\u0000.gguf","port":8080}`, "no absolute path"},
 		{"a relative draft", `{"model":"/m","mtp":"m","port":8080}`, "no absolute path"},
+		{"a relative folder", `{"model":"/m","slot_dir":"slots","port":8080}`, "no absolute path"},
 		{"a program", `{"model":"/m","port":8080,"llama_server":"/bin/sh"}`, "unknown field"},
 		{"arguments", `{"model":"/m","port":8080,"append":["--x"]}`, "unknown field"},
 		{"an environment", `{"model":"/m","port":8080,"env":["LD_PRELOAD=x"]}`, "unknown field"},

@@ -39,7 +39,7 @@ func enter(s Spec, have Support) error {
 	if err := dropCapabilities(); err != nil {
 		return err
 	}
-	unix.Umask(0o077)
+	unix.Umask(umask(s))
 	if err := limits(s); err != nil {
 		return err
 	}
@@ -70,6 +70,14 @@ func enter(s Spec, have Support) error {
 		return fmt.Errorf("starting %s: %w", s.Program, err)
 	}
 	return nil
+}
+
+// umask is what files are made without.
+func umask(s Spec) int {
+	if s.Group {
+		return 0o007
+	}
+	return 0o077
 }
 
 // Shield keeps other processes of our user from reading our memory and environment. Where there is Landlock, that keeps

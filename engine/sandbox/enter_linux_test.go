@@ -121,6 +121,8 @@ var probes = map[string]func(argument string) error{
 	"read":   func(path string) error { _, err := os.ReadFile(path); return err },
 	"list":   func(path string) error { _, err := os.ReadDir(path); return err },
 	"write":  func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) },
+	"make":   func(path string) error { return os.WriteFile(path, []byte("x"), 0o666) },
+	"rename": func(path string) error { return os.Rename(path, path+".new") },
 	"append": func(path string) error { f, err := os.OpenFile(path, os.O_WRONLY, 0); f.Close(); return err },
 	"bind": func(port string) error {
 		return bound("127.0.0.1", number(port))
@@ -412,6 +414,38 @@ func TestChildMayDoItsWork(t *testing.T) {
 	}
 	if info, err := os.Stat(w.scratch); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the scratch folder: %v, %v", info, err)
+	}
+}
+
+// TestChildThatKeeps writes a folder beside its own, and nothing around that; its group sees what it writes when that was
+// said.
+func TestChildThatKeeps(t *testing.T) {
+	full(t)
+	w := newWorld(t)
+	dir := filepath.Dir(w.secret)
+	kept, other := filepath.Join(dir, "slots", "m"), filepath.Join(dir, "slots", "n")
+	for _, path := range []string{kept, other} {
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for group, mode := range map[bool]os.FileMode{false: 0o600, true: 0o660} {
+		s := w.spec()
+		s.Write, s.Group = []string{kept}, group
+		file := filepath.Join(kept, fmt.Sprint(group))
+		got := inside(t, s, "", "make="+file, "list="+kept, "rename="+file)
+		for name := range got {
+			expect(t, got, name, true)
+		}
+		if info, err := os.Stat(file + ".new"); err != nil || info.Mode() != mode {
+			t.Errorf("group %v: %v, %v", group, info, err)
+		}
+		for _, path := range []string{other, filepath.Dir(kept), dir} {
+			got := inside(t, s, "", "make="+filepath.Join(path, "f"), "list="+path)
+			for name := range got {
+				expect(t, got, name, false)
+			}
+		}
 	}
 }
 

@@ -49,6 +49,7 @@ type Spec struct {
 	Devices []string `json:"devices,omitempty"` // device nodes, to read, write and control
 	Scratch string   `json:"scratch,omitempty"` // a folder of the program's own; it is made when it is not there
 	Fresh   bool     `json:"fresh,omitempty"`   // what an earlier one left in Scratch is removed
+	Group   bool     `json:"group,omitempty"`   // what it makes is for its group too, not for its user alone
 
 	Port    int    `json:"port,omitempty"`    // the one TCP port that may be listened on; 0 for none
 	Conduit bool   `json:"conduit,omitempty"` // it inherits descriptor 3, whence its connections come, and makes no socket at all

@@ -99,6 +99,7 @@ type box struct {
 	extensions *extensions.Manager
 	shelves    *shelves
 	cache      *promptcache.Cache
+	slots      bool // model servers can keep the state of their slots
 
 	metrics   *telemetry.Metrics
 	alerts    *telemetry.Alerts

@@ -227,7 +227,7 @@ func (b *box) examine(ctx context.Context, cfg config.Box, m *boxModel) {
 		return
 	}
 	m.options.Append = groupOfTheBox()
-	if m.role() == gateway.Chat {
+	if m.role() == gateway.Chat && b.slots {
 		m.options.SlotDir = b.cache.Folder(m.Name)
 	}
 	p, err := b.plan(ctx, m.options)

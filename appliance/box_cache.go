@@ -43,6 +43,9 @@ func (b *box) openCache(ctx context.Context) (*promptcache.Cache, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the key of the prompt cache: %w", err)
 	}
+	if slots := slotRoot(dir); slots != "" {
+		dir, b.slots = slots, true
+	}
 	room := &room{dir: dir}
 	return promptcache.New(ctx, promptcache.Config{
 		Dir: dir, Secret: secret, Index: prefixes{b.store}, Log: b.log,

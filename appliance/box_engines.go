@@ -22,6 +22,7 @@ import (
 const (
 	enginesVariable = "ONEBIT_ENGINES" // the socket of `1bit engines`
 	sandboxVariable = "ONEBIT_SANDBOX" // off: as serve does
+	slotsVariable   = "ONEBIT_SLOTS"   // where `1bit engines` makes folders for the state of slots
 )
 
 // planner and launcher are how the box plans a model and starts a process of the plan.
@@ -60,6 +61,19 @@ func (b *box) launcher() (planner, launcher) {
 	}
 	b.starts.Ask = c.Ask
 	return own, func(o backend.Options, _ int, child backend.ChildSpec) backend.Launch { return c.Launch(o, child) }
+}
+
+// slotRoot is the folder below which model servers keep the state of slots; empty for none. They write it, so whoever starts
+// them says where.
+func slotRoot(own string) string {
+	if os.Getenv(enginesVariable) == "" {
+		return own
+	}
+	dir := os.Getenv(slotsVariable)
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() || !filepath.IsAbs(dir) || sandbox.Supported().Landlock == 0 {
+		return "" // without Landlock the owner of the servers keeps none
+	}
+	return dir
 }
 
 // enginesPatience is how long the owner of the servers is waited for while it starts.

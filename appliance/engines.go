@@ -27,6 +27,8 @@ box finds it by the variable ONEBIT_ENGINES. The system's service manager starts
       --client USER       whose box is served: a name or a number (our own)
       --users FIRST-LAST  numbers of users that belong to nobody, for the servers; takes the rights to become others
       --scratch DIR       a folder that all users may write, for caches of drivers ($CACHE_DIRECTORY, else none)
+      --slots DIR         a folder for the state of slots, which the client may see; the box finds it by the variable
+                          ONEBIT_SLOTS ($CACHE_DIRECTORY/slots, else none)
   -h, --help              this text
 `
 
@@ -38,9 +40,10 @@ const enginesSocket = "/run/1bit-engines/engines.sock"
 
 // enginesOptions is the command line of `1bit engines`.
 type enginesOptions struct {
-	socket, scratch string
-	client          int
-	users           owner.Users
+	socket, scratch, slots string
+
+	client int
+	users  owner.Users
 }
 
 // engines is `1bit engines`.
@@ -64,6 +67,9 @@ func (p program) engines(ctx context.Context, args []string) int {
 
 func parseEngines(args []string, getenv func(string) string) (enginesOptions, error) {
 	o := enginesOptions{socket: enginesSocket, client: os.Getuid(), scratch: getenv("CACHE_DIRECTORY")}
+	if o.scratch != "" {
+		o.slots = filepath.Join(o.scratch, "slots")
+	}
 	if dir := getenv("RUNTIME_DIRECTORY"); dir != "" {
 		o.socket = filepath.Join(dir, "engines.sock")
 	}
@@ -81,6 +87,8 @@ func parseEngines(args []string, getenv func(string) string) (enginesOptions, er
 			o.socket = value
 		case "--scratch":
 			o.scratch, err = filepath.Abs(value)
+		case "--slots":
+			o.slots, err = filepath.Abs(value)
 		case "--client":
 			o.client, err = userNumber(value)
 		case "--users":
@@ -142,7 +150,13 @@ func (p program) keep(ctx context.Context, o enginesOptions) error {
 	if o.users.Count == 0 {
 		log.Warn("all model servers run as one user: --users gives each its own")
 	}
-	k, err := owner.New(owner.Config{Machine: machine, Confinement: c, Client: o.client, Users: o.users, Append: groupOfTheBox(), Log: log})
+	if o.slots != "" {
+		if err := slotsFor(o); err != nil {
+			log.Warn("the state of slots is not kept", "why", err)
+			o.slots = ""
+		}
+	}
+	k, err := owner.New(owner.Config{Machine: machine, Confinement: c, Client: o.client, Users: o.users, Append: groupOfTheBox(), Slots: o.slots, Log: log})
 	if err != nil {
 		return err
 	}
@@ -159,6 +173,34 @@ func (p program) keep(ctx context.Context, o enginesOptions) error {
 	log.Info("model servers can be asked for", "socket", o.socket, "client", o.client, "users", o.users.Count, "kernel", sandbox.Supported().String())
 	theSystem(os.Getenv).say("READY=1")
 	return k.Serve(ctx, l)
+}
+
+// slotsMode lets the client look into the folder for the state of slots, and make nothing in it: the folders of models are
+// made for it.
+const slotsMode = 0o750
+
+// slotsFor makes the folder for the state of slots, for the client's group.
+func slotsFor(o enginesOptions) error {
+	who, err := user.LookupId(strconv.Itoa(o.client))
+	if err != nil {
+		return err
+	}
+	group, err := strconv.Atoi(who.Gid)
+	switch {
+	case err != nil:
+		return err
+	case group == 0 && o.users.Count > 0:
+		return errors.New("the client has the group of root, which no model server may have")
+	}
+	if err := os.Mkdir(o.slots, slotsMode); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	root, err := os.OpenRoot(o.slots) // it may lie where others can make names: by the folder itself all is done
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return errors.Join(root.Chown(".", -1, group), root.Chmod(".", slotsMode)) // of a folder that is not ours neither works
 }
 
 // noNewCode keeps this process, and none that it starts, from running what it has written to memory.

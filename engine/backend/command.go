@@ -88,11 +88,6 @@ func (p *planner) otherSpec(ctx context.Context, o Options, m Model, d engine.De
 	return s, nil
 }
 
-// noHostCache keeps a llama-server from moving what slots hold to a cache of its own, and from giving it to whoever asks:
-// where the state of slots is kept, it is for us to say what a slot holds and who may have it. Servers that have no such
-// cache do not read this.
-const noHostCache = "LLAMA_ARG_CACHE_RAM=0"
-
 // slotDir is where the child of a plan keeps the state of slots: what makes vectors or scores keeps none.
 func slotDir(o Options) string {
 	if o.role() != recipe.Chat {
@@ -160,10 +155,7 @@ func (p *planner) llamaSpec(ctx context.Context, o Options, m Model, d engine.De
 	if err := p.slots(&s, o, m); err != nil {
 		return s, err
 	}
-	if dir := slotDir(o); dir != "" {
-		s.Args = append(s.Args, slotArgs(dir)...)
-		p.add(&s.Env, noHostCache)
-	}
+	s.Args = append(s.Args, slotArgs(slotDir(o))...)
 	p.stamps(&s, m)
 	if err := p.drafting(&s, o); err != nil {
 		return s, err

@@ -45,7 +45,7 @@ type Config struct {
 	Client      int                 // the user who is served
 	Users       Users               // whom processes run as
 	Append      []string            // put behind the command line of every llama-server
-	Slots       string              // a folder below which the state of slots is kept; "": nowhere. Its group is the client's.
+	Slots       string              // a folder below which the state of slots is kept; "" for nowhere, and then no process keeps any. Its group is the client's.
 	Log         *slog.Logger
 }
 

@@ -22,7 +22,10 @@ func (k *Keeper) slotDir(o *backend.Options) error {
 	switch {
 	case dir == "":
 		return nil
-	case k.cfg.Slots == "" || filepath.Dir(dir) != filepath.Clean(k.cfg.Slots):
+	case k.cfg.Slots == "":
+		o.SlotDir = ""
+		return nil
+	case filepath.Dir(dir) != filepath.Clean(k.cfg.Slots):
 		return fmt.Errorf("slot_dir: %s is not in the folder for the state of slots", dir)
 	case sandbox.Supported().Landlock == 0:
 		k.cfg.Log.Warn("the state of slots is not kept: this kernel cannot keep a model server to one folder (no Landlock)")

@@ -181,11 +181,7 @@ const slotsMode = 0o750
 
 // slotsFor makes the folder for the state of slots, for the client's group.
 func slotsFor(o enginesOptions) error {
-	who, err := user.LookupId(strconv.Itoa(o.client))
-	if err != nil {
-		return err
-	}
-	group, err := strconv.Atoi(who.Gid)
+	group, err := groupOf(o.client)
 	switch {
 	case err != nil:
 		return err
@@ -201,6 +197,18 @@ func slotsFor(o enginesOptions) error {
 	}
 	defer root.Close()
 	return errors.Join(root.Chown(".", -1, group), root.Chmod(".", slotsMode)) // of a folder that is not ours neither works
+}
+
+// groupOf is the group that we share with a client: our own, or the client's where ours is root's.
+func groupOf(client int) (int, error) {
+	if group := os.Getegid(); group != 0 {
+		return group, nil
+	}
+	who, err := user.LookupId(strconv.Itoa(client))
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(who.Gid)
 }
 
 // noNewCode keeps this process, and none that it starts, from running what it has written to memory.

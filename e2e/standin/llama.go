@@ -33,7 +33,7 @@ func (s *server) llamaRoutes(mux *http.ServeMux) {
 			}
 			answer(w, all)
 		},
-		"POST /slots/{id}": s.act,
+		"POST /slots/{id}": s.act, "POST /completion": s.generate,
 		"GET /metrics": func(w http.ResponseWriter, _ *http.Request) {
 			if !s.has("--metrics") {
 				refuse(w, http.StatusNotImplemented, "This server does not support metrics endpoint. Start it with `--metrics`", "not_supported_error")

@@ -77,6 +77,7 @@ func TestEveryDevice(t *testing.T) {
 			t.Run("not streamed", func(t *testing.T) { r.whole(t, st, s) })
 			t.Run("streamed", func(t *testing.T) { r.streamed(t, s) })
 			t.Run("without thinking", func(t *testing.T) { r.thoughtless(t, st, s) })
+			t.Run("Anthropic's form", func(t *testing.T) { r.message(t, s) })
 			t.Run("routes that it lacks", func(t *testing.T) { r.lacks(t, s) })
 		})
 	}
@@ -151,6 +152,23 @@ func (r route) thoughtless(t *testing.T, st *stage, s *server) {
 	}
 	if !strings.Contains(body, want) {
 		t.Errorf("the child got %s, without %s", body, want)
+	}
+}
+
+// message asks in the form of Anthropic's Messages, which every device has over its chats.
+func (r route) message(t *testing.T, s *server) {
+	v := s.post("/v1/messages", obj{"model": "claude-sonnet-4-5", "max_tokens": 50, "messages": []obj{{"role": "user", "content": capital}}}).json(t)
+	text, _ := dig(v, "content", 0, "text").(string)
+	if v["type"] != "message" || v["model"] != r.name || !strings.Contains(text, "Paris") || v["stop_reason"] != "end_turn" {
+		t.Errorf("answer %v", v)
+	}
+	if dig(v, "usage", "input_tokens") != 5.0 || dig(v, "usage", "cache_read_input_tokens") != 9.0 || dig(v, "usage", "output_tokens") != 7.0 {
+		t.Errorf("usage %v", v["usage"])
+	}
+	has := slices.Contains([]string{"vulkan", "hrx", "rocm", "cpu"}, r.device)
+	p := s.post("/v1/messages/count_tokens", obj{"model": "x", "messages": []obj{{"role": "user", "content": "a b"}}})
+	if n, _ := dig(p.json(t), "input_tokens").(float64); has && (p.status != 200 || n < 1) || !has && (p.status != 501 || dig(p.json(t), "error", "type") != "api_error") {
+		t.Errorf("counting: %d %s", p.status, p.body)
 	}
 }
 

@@ -55,7 +55,7 @@ need_text() {
 clients() {
   need_python
   local venv="$cache/e2e/python-$(sha256sum "$here/clients/requirements.txt" | cut -c1-12)"
-  if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import openai' 2>/dev/null; then
+  if [ ! -x "$venv/bin/python" ] || ! "$venv/bin/python" -c 'import openai, anthropic' 2>/dev/null; then
     rm -rf "$venv"
     python3 -m venv "$venv" >&2 || { apt_install python3-venv && python3 -m venv "$venv" >&2; }
     "$venv/bin/python" -m pip install -q --disable-pip-version-check -r "$here/clients/requirements.txt" >&2

@@ -23,6 +23,7 @@ import (
 //	overflow       400, the prompt is longer than the context, with counts
 //	error-event    an error object among the events, after two
 //	error-field    an error in the field "error", after two events
+//	call           two calls of tools behind the words of a streamed chat, which is no fault
 //	torn-utf8      bytes that are no UTF-8 in two events
 //	unhealthy      every generation fails with 500, also the one that asks whether the server works
 //	never-ready    it loads for ever

@@ -12,6 +12,14 @@ import (
 // pieces are what is said to everything.
 var pieces = []string{"The", " capital", " of", " France", " is", " Paris", "."}
 
+// calls are the tools that it calls, when told to.
+var calls = []map[string]any{
+	{"index": 0, "id": "call_1", "type": "function", "function": map[string]any{"name": "weather", "arguments": ""}},
+	{"index": 0, "function": map[string]any{"arguments": `{"city"`}},
+	{"index": 0, "function": map[string]any{"arguments": `:"Paris"}`}},
+	{"index": 1, "id": "call_2", "type": "function", "function": map[string]any{"name": "clock", "arguments": ""}},
+}
+
 // asked is a request as far as it matters.
 type asked struct {
 	Model    *string         `json:"model"`
@@ -28,7 +36,8 @@ type asked struct {
 	Variables struct {
 		Thinking *bool `json:"enable_thinking"`
 	} `json:"chat_template_kwargs"`
-	Standin string `json:"standin"`
+	Standin  string `json:"standin"`
+	Progress bool   `json:"return_progress"`
 
 	// what matters where slots hold something
 	Tools       json.RawMessage `json:"tools"`
@@ -190,6 +199,10 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, a asked, f fault
 		}
 		return event([]any{c}, nil)
 	}
+	if chat(r) && a.Progress && !event([]any{map[string]any{"index": 0, "finish_reason": nil, "delta": map[string]any{"role": "assistant", "content": nil}}},
+		map[string]any{"prompt_progress": map[string]int{"total": 14, "cache": 9, "processed": 9, "time_ms": 1}}) {
+		return
+	}
 	if chat(r) && !step(map[string]any{"role": "assistant", "content": nil}, "", nil) {
 		return
 	}
@@ -201,7 +214,16 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, a asked, f fault
 			return
 		}
 	}
-	step(map[string]any{}, "", "stop")
+	finish := "stop"
+	if f.kind == "call" {
+		finish = "tool_calls"
+		for _, delta := range calls {
+			if !step(map[string]any{"tool_calls": []any{delta}}, "", nil) {
+				return
+			}
+		}
+	}
+	step(map[string]any{}, "", finish)
 	if a.Options.IncludeUsage {
 		more := map[string]any{}
 		s.costs(more, a)

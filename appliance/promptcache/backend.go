@@ -141,8 +141,8 @@ func (b *Backend) Generate(ctx context.Context, req *engine.Request, emit func(e
 		return engine.Usage{}, err
 	}
 	r.steady, r.emit = steady, emit
-	out := *req
-	out.Raw = r.body(req.Raw)
+	out := *prefix.Unmarked(req) // a template may show the model a tool as it came
+	out.Raw = r.body(out.Raw)
 	usage, err := b.inner.Generate(ctx, &out, r.chunk)
 	if usage == (engine.Usage{}) {
 		usage = r.counted

@@ -144,6 +144,11 @@ func (f *fake) run(ctx context.Context, raw []byte) (prompt, cached, predicted i
 }
 
 func (f *fake) Generate(ctx context.Context, req *engine.Request, emit func(engine.Chunk) error) (engine.Usage, error) {
+	if strings.Contains(string(req.Raw), `"cache_control"`) || strings.Contains(string(req.Raw), `"prompt_cache_breakpoint"`) {
+		f.mu.Lock()
+		f.bad("it sees a mark: %s", req.Raw)
+		f.mu.Unlock()
+	}
 	prompt, cached, predicted, answer, err := f.run(ctx, req.Raw)
 	if err != nil {
 		return engine.Usage{}, err

@@ -101,6 +101,10 @@ func (r *Remote) refused(kind engine.Kind, e *engine.StatusError) error {
 		return r.unavailable("cannot be used at the moment; an admin sees why", maxPause)
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
 		return r.unavailable("is busy where it runs", r.pause(e.RetryAfter))
+	case http.StatusBadGateway, http.StatusGatewayTimeout: // what is behind it is away
+		r.suspect()
+		r.note(fmt.Sprintf("%s answered %d", r.host, e.Status))
+		return r.unavailable("cannot be used at the moment; an admin sees why", r.pause(e.RetryAfter))
 	case http.StatusRequestTimeout, http.StatusConflict, http.StatusLocked, http.StatusTooEarly, http.StatusInsufficientStorage:
 		r.note(fmt.Sprintf("%s answered %d", r.host, e.Status))
 		return r.unavailable("cannot be used at the moment; an admin sees why", min(max(e.RetryAfter, usualPause), maxPause))

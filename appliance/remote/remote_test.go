@@ -174,9 +174,9 @@ func TestRefusals(t *testing.T) {
 		{404, engine.Rerank, `{"error":{"message":"SAID"}}`, func(err error) bool { return errors.Is(err, errors.ErrUnsupported) }, false, false},
 		{404, engine.Embedding, `{"error":{"message":"SAID","code":"model_not_found"}}`, unavailable, false, true},
 		{404, engine.SystemOne, `{"error":{"message":"SAID"}}`, status(501), false, false},
-		{302, engine.Chat, `SAID`, status(502), false, true},
+		{302, engine.Chat, `SAID`, unavailable, false, true},
 		{500, engine.Chat, `{"error":{"message":"SAID"}}`, status(502), false, true},
-		{502, engine.Chat, `SAID`, status(502), false, true},
+		{502, engine.Chat, `SAID`, unavailable, false, true},
 		{507, engine.Chat, `{"error":{"message":"SAID"}}`, unavailable, false, true},
 		{508, engine.Chat, `{"error":{"message":"SAID"}}`, func(err error) bool {
 			e, ok := errors.AsType[*wire.Error](err)

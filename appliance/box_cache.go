@@ -178,10 +178,11 @@ func slotted(d engine.Device) bool {
 	return false
 }
 
-// withFolder makes the folder for the states of a model before it is started.
+// withFolder makes the folder for the states of a model before it is started. Where another process starts the servers, it
+// makes the folder, and we cannot.
 func withFolder(start pool.Start) pool.Start {
 	return func(ctx context.Context, spec pool.ModelSpec) (pool.Instance, error) {
-		if dir := spec.Options.SlotDir; dir != "" {
+		if dir := spec.Options.SlotDir; dir != "" && os.Getenv(enginesVariable) == "" {
 			if err := os.MkdirAll(dir, 0o700); err != nil {
 				return nil, fmt.Errorf("making the folder for the states of conversations: %w", err)
 			}

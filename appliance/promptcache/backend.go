@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"net/http"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -53,7 +52,7 @@ var _ engine.Backend = (*Backend)(nil)
 
 // Wrap puts the index before a chat server with llama-server's slots. model is the name that it is served by; identity
 // says what made the states that fit it: the model's file, all options that shape them, and the build of the program.
-// What was kept for another identity of the model is let go of. A backend that has no further routes is passed through.
+// What was kept for another identity of the model is let go of. The server's folder is there already. A backend that has no further routes is passed through.
 func (c *Cache) Wrap(model, identity string, b engine.Backend) *Backend {
 	w := &Backend{c: c, model: model, of: sha256.Sum256([]byte(identity)), inner: b}
 	w.relay, _ = b.(relayer)
@@ -61,9 +60,6 @@ func (c *Cache) Wrap(model, identity string, b engine.Backend) *Backend {
 		w.restarts = r.Restarts()
 	}
 	c.discard(func(e *Entry) bool { return e.Model == folder(model) && e.Of != w.of })
-	if err := os.MkdirAll(c.Folder(model), 0o700); err != nil {
-		c.cfg.Log.Warn("the folder of the prompt cache cannot be made", "model", model, "why", err)
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w.relay != nil {

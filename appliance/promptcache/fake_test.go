@@ -321,8 +321,9 @@ func (b *bench) start() {
 		b.t.Fatal(err)
 	}
 	b.cache = c
-	b.b = c.Wrap("m", "identity", b.server)
 	b.server.dir = c.Folder("m")
+	must(b.t, os.MkdirAll(b.server.dir, 0o700))
+	b.b = c.Wrap("m", "identity", b.server)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

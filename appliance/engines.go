@@ -28,7 +28,7 @@ box finds it by the variable ONEBIT_ENGINES. The system's service manager starts
       --users FIRST-LAST  numbers of users that belong to nobody, for the servers; takes the rights to become others
       --scratch DIR       a folder that all users may write, for caches of drivers ($CACHE_DIRECTORY, else none)
       --slots DIR         a folder for the state of slots, which the client may see; the box finds it by the variable
-                          ONEBIT_SLOTS ($CACHE_DIRECTORY/slots, else none)
+                          ONEBIT_SLOTS (slots in the scratch folder, else none)
   -h, --help              this text
 `
 
@@ -67,9 +67,6 @@ func (p program) engines(ctx context.Context, args []string) int {
 
 func parseEngines(args []string, getenv func(string) string) (enginesOptions, error) {
 	o := enginesOptions{socket: enginesSocket, client: os.Getuid(), scratch: getenv("CACHE_DIRECTORY")}
-	if o.scratch != "" {
-		o.slots = filepath.Join(o.scratch, "slots")
-	}
 	if dir := getenv("RUNTIME_DIRECTORY"); dir != "" {
 		o.socket = filepath.Join(dir, "engines.sock")
 	}
@@ -99,6 +96,9 @@ func parseEngines(args []string, getenv func(string) string) (enginesOptions, er
 		if err != nil {
 			return o, fmt.Errorf("%s: %w", name, err)
 		}
+	}
+	if o.slots == "" && o.scratch != "" {
+		o.slots = filepath.Join(o.scratch, "slots")
 	}
 	return o, nil
 }

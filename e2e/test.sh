@@ -146,6 +146,8 @@ case "${1:-quick}" in
       say "what the prompt cache saves"
       make --no-print-directory bench-cache
     fi
+    say "an hour of the queue"
+    ONEBIT_HOUR=1 go test ./appliance/pool -run '^TestHour$' -count 1 -v
     ;;
   bench-proxy)
     eval "$(bash $here/setup.sh proxies)"

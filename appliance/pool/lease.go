@@ -67,17 +67,12 @@ type granted struct {
 type BusyError struct {
 	queue.FullError
 	Model string
-	Wait  time.Duration // until what waits now would be through, as estimated; never 0
+	Wait  time.Duration // until those before it would be through, as estimated; at least a second
 }
 
 // Error says how many wait, and how long it takes.
 func (e *BusyError) Error() string {
-	whose := ""
-	if e.PerKey {
-		whose = " of this key"
-	}
-	return fmt.Sprintf("%d requests%s wait already, which is the limit; those that wait for the model %s are through in about %v",
-		e.Length, whose, e.Model, e.Wait.Round(time.Second))
+	return fmt.Sprintf("%v; those before this one in line for the model %s take about %v", &e.FullError, e.Model, e.Wait.Round(time.Second))
 }
 
 // Acquire returns a lease of a model, loading it first when needed, and after those that are before it. The errors are
@@ -134,21 +129,29 @@ func (p *Pool) join(w *waiter, a Ask) (*resident, error) {
 	case !there && m.retryAt.After(now):
 		return nil, &engine.UnavailableError{Reason: m.reason, RetryAfter: m.retryAt.Sub(now)}
 	}
-	err := p.room.Full(a.Key)
-	switch {
-	case err == nil && a.Aside:
-		m.aside = append(m.aside, w)
-	case err == nil:
-		err = m.line.Push(&w.ticket)
+	if a.Aside {
+		if err := p.room.Full(a.Key); err != nil {
+			return nil, p.refuse(m, w, err)
+		}
+		m.aside, w.position = append(m.aside, w), 1
+		return nil, nil
 	}
-	if full, ok := errors.AsType[*queue.FullError](err); ok {
-		m.count.Refused++
-		return nil, &BusyError{FullError: *full, Model: a.Model, Wait: p.estimate(m, m.line.Len()+1, now)}
+	if err := m.line.Push(&w.ticket); err != nil {
+		return nil, p.refuse(m, w, err)
 	}
-	if w.position = m.line.Position(&w.ticket, now); a.Aside {
-		w.position = 1
-	}
+	w.position = m.line.Position(&w.ticket, now)
 	return nil, nil
+}
+
+// refuse tells a request that has no place in line when to come again.
+func (p *Pool) refuse(m *model, w *waiter, err error) error {
+	full, ok := errors.AsType[*queue.FullError](err)
+	if !ok {
+		return err
+	}
+	m.count.Refused++
+	now := w.ticket.Since
+	return &BusyError{FullError: *full, Model: m.spec.Name, Wait: p.later(m, m.line.Ahead(&w.ticket, now), now)}
 }
 
 // free is how many slots of a loaded model are.

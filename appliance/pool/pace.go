@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"slices"
 	"time"
 
 	"onebit/engine"
@@ -107,6 +108,18 @@ func (p *Pool) estimate(m *model, position int, now time.Time) time.Duration {
 		wait += loads + p.ahead(m, now)
 	}
 	return max(wait, time.Second)
+}
+
+// later is when a request should come again that has no place in line: when it would have had its turn, and those before it
+// who were told to come again, so that they do not all come for few places at the same time. Of these no more count than stand
+// in line: not all come again.
+func (p *Pool) later(m *model, position int, now time.Time) time.Duration {
+	m.told = slices.DeleteFunc(m.told, func(at time.Time) bool { return !at.After(now) })
+	wait := p.estimate(m, position+min(len(m.told), m.line.Len()), now)
+	if len(m.told) < 1000 {
+		m.told = append(m.told, now.Add(wait))
+	}
+	return wait
 }
 
 // ahead is how long it takes until the load of a model begins that is not in memory: until busy ones have yielded and

@@ -152,6 +152,7 @@ type model struct {
 	used     time.Time
 	count    Count
 	pace     pace
+	told     []time.Time // when those will come again who had no place in line
 }
 
 // resident is what takes memory: one instance of a model, from before its load until after its end.

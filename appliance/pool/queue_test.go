@@ -192,7 +192,7 @@ func TestBound(t *testing.T) {
 				defer mu.Unlock()
 				if busy, ok := errors.AsType[*pool.BusyError](err); ok {
 					refused++
-					if time.Since(begin) > 0 || busy.PerKey || busy.Length != 1 || busy.Wait < 4*time.Second || busy.Wait > 8*time.Second {
+					if time.Since(begin) > 0 || busy.PerKey || busy.Length != 1 || busy.Wait < 4*time.Second || busy.Wait > 12*time.Second {
 						t.Errorf("refused after %v: %v", time.Since(begin), busy)
 					}
 					return

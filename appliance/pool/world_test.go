@@ -1,6 +1,7 @@
 package pool_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,8 +36,10 @@ type world struct {
 	alive    map[string]*instance
 	shared   bool // models are on a card
 	slots    int  // of each model
-	overrun  int  // loads that found too little memory
-	badStops int  // instances that were ended while a lease was held
+	slotsOf  map[string]int
+	loadOf   map[string]time.Duration
+	overrun  int // loads that found too little memory
+	badStops int // instances that were ended while a lease was held
 }
 
 type instance struct {
@@ -50,7 +53,7 @@ type instance struct {
 }
 
 func (i *instance) Backend() engine.Backend {
-	return named{name: fmt.Sprintf("%s#%d", i.spec.Name, i.serial), slots: i.w.slots}
+	return named{name: fmt.Sprintf("%s#%d", i.spec.Name, i.serial), slots: cmp.Or(i.w.slotsOf[i.spec.Name], i.w.slots)}
 }
 func (i *instance) Info() engine.Info     { return engine.Info{Context: i.serial} }
 func (i *instance) Done() <-chan struct{} { return i.done }
@@ -111,7 +114,7 @@ func (n named) Generate(ctx context.Context, _ *engine.Request, emit func(engine
 func (w *world) start(ctx context.Context, s pool.ModelSpec) (pool.Instance, error) {
 	w.mu.Lock()
 	w.starts[s.Name]++
-	serial, broken, load := w.starts[s.Name], w.broken[s.Name], w.load
+	serial, broken, load := w.starts[s.Name], w.broken[s.Name], cmp.Or(w.loadOf[s.Name], w.load)
 	w.mu.Unlock()
 	need := s.Need.Bytes + s.Need.Host
 	taken := uint64(0)

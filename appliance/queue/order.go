@@ -35,6 +35,15 @@ func (l *Line) Position(t *Ticket, now time.Time) int {
 	return n
 }
 
+// Ahead is the place that a ticket would have if it stood in line now, bounds aside.
+func (l *Line) Ahead(t *Ticket, now time.Time) int {
+	l.room.add(t.Key, 1)
+	l.put(t)
+	n := l.Position(t, now)
+	l.drop(t)
+	return n
+}
+
 // walker takes tickets without touching the line.
 type walker struct {
 	line   *Line // a copy, for its clock

@@ -21,7 +21,6 @@ import (
 	"cmp"
 	"container/heap"
 	"container/list"
-	"fmt"
 	"math"
 	"time"
 )
@@ -78,60 +77,6 @@ type Ticket struct {
 func (t *Ticket) work() float64 {
 	w := cmp.Or(t.Weight, 1)
 	return max(t.Work, 1) / w
-}
-
-// Bounds are how many tickets may stand in all lines of a Room. 0 is no bound.
-type Bounds struct {
-	Length int // of everybody
-	PerKey int // of one key
-}
-
-// Room is what the lines of a box share: how many tickets there may be.
-type Room struct {
-	bounds Bounds
-	length int
-	of     map[string]int // by key; none with 0
-}
-
-// NewRoom returns a Room without tickets.
-func NewRoom(b Bounds) *Room { return &Room{bounds: b, of: map[string]int{}} }
-
-// Bound changes the bounds. What stands in line already goes on standing there.
-func (r *Room) Bound(b Bounds) { r.bounds = b }
-
-// Bounds are those that hold.
-func (r *Room) Bounds() Bounds { return r.bounds }
-
-// Len is how many tickets there are.
-func (r *Room) Len() int { return r.length }
-
-// Of is how many a key has.
-func (r *Room) Of(key string) int { return r.of[key] }
-
-// FullError says that there is no place in line.
-type FullError struct {
-	PerKey bool // the key's places are taken, else everybody's
-	Length int  // how many wait: of the key, or of all
-	Limit  int
-}
-
-// Error says which bound it is.
-func (e *FullError) Error() string {
-	if e.PerKey {
-		return fmt.Sprintf("%d requests of this key wait already, and as many may", e.Length)
-	}
-	return fmt.Sprintf("%d requests wait already, and as many may", e.Length)
-}
-
-// Full returns why no ticket of a key may come in, or nil.
-func (r *Room) Full(key string) error {
-	switch {
-	case r.bounds.PerKey > 0 && r.of[key] >= r.bounds.PerKey:
-		return &FullError{PerKey: true, Length: r.of[key], Limit: r.bounds.PerKey}
-	case r.bounds.Length > 0 && r.length >= r.bounds.Length:
-		return &FullError{Length: r.length, Limit: r.bounds.Length}
-	}
-	return nil
 }
 
 // Line is who waits for one model.
@@ -206,17 +151,6 @@ func (l *Line) Oldest() *Ticket {
 // First returns the ticket of a priority that has waited longest, nil when there is none.
 func (l *Line) First(p Priority) *Ticket { return l.class(p).oldest() }
 
-// Work is the estimated work of all that stand in line.
-func (l *Line) Work() float64 {
-	sum := 0.0
-	for i := range l.classes {
-		for e := l.classes[i].ages.Front(); e != nil; e = e.Next() {
-			sum += max(e.Value.(*Ticket).Work, 1)
-		}
-	}
-	return sum
-}
-
 func (l *Line) class(p Priority) *class {
 	return &l.classes[min(max(p, Background), Interactive)-Background]
 }
@@ -236,8 +170,7 @@ func (l *Line) Push(t *Ticket) error {
 	if err := l.room.Full(t.Key); err != nil {
 		return err
 	}
-	l.room.length++
-	l.room.of[t.Key]++
+	l.room.add(t.Key, 1)
 	l.put(t)
 	return nil
 }
@@ -289,8 +222,7 @@ func (l *Line) Pop(now time.Time) *Ticket {
 // Pass charges for a ticket that goes by an empty line, since it need not wait.
 func (l *Line) Pass(t *Ticket) {
 	l.put(t)
-	l.room.length++
-	l.room.of[t.Key]++
+	l.room.add(t.Key, 1)
 	l.Pop(t.Since)
 }
 
@@ -316,10 +248,7 @@ func (l *Line) drop(t *Ticket) {
 		heap.Fix(&c.waiting, f.at)
 	}
 	l.length--
-	l.room.length--
-	if l.room.of[t.Key]--; l.room.of[t.Key] == 0 {
-		delete(l.room.of, t.Key)
-	}
+	l.room.add(t.Key, -1)
 }
 
 // prune forgets keys that would begin at the clock anyway.

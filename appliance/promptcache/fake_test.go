@@ -187,8 +187,26 @@ func (f *fake) Relay(in *http.Request) (*http.Response, error) {
 	return said(404, `{}`), nil
 }
 
-// stateMark begins a file of a fake, so that a part of one is told from a whole.
-const stateMark = "fake state\n"
+// stateMark begins a file of a fake and stateEnd ends it, so that a part of one is told from a whole.
+const (
+	stateMark = "fake state\n"
+	stateEnd  = "\nend"
+)
+
+// write writes a file in two parts, as servers write theirs in many.
+func write(path string, b []byte) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	half := len(b) / 2
+	if _, err := f.Write(b[:half]); err != nil {
+		return err
+	}
+	_, err = f.Write(b[half:])
+	return err
+}
 
 func (f *fake) onSlot(in *http.Request, raw []byte) (*http.Response, error) {
 	f.mu.Lock()
@@ -206,8 +224,8 @@ func (f *fake) onSlot(in *http.Request, raw []byte) (*http.Response, error) {
 		if f.noSave {
 			return said(501, `{"error":{"message":"no"}}`), nil
 		}
-		b := []byte(stateMark + s.text)
-		if err := os.WriteFile(path, b, 0o600); err != nil {
+		b := []byte(stateMark + s.text + stateEnd)
+		if err := write(path, b); err != nil {
 			return said(500, `{}`), nil
 		}
 		f.saves++
@@ -217,7 +235,7 @@ func (f *fake) onSlot(in *http.Request, raw []byte) (*http.Response, error) {
 		if err != nil {
 			return said(400, `{"error":{"message":"no such file"}}`), nil
 		}
-		text, _ := strings.CutPrefix(string(b), stateMark)
+		text := strings.TrimSuffix(strings.TrimPrefix(string(b), stateMark), stateEnd)
 		*s = fakeSlot{text: text, cold: f.lies}
 		f.restores++
 		return said(200, fmt.Sprintf(`{"n_restored":%d,"n_read":%d}`, len(text)/4, len(b))), nil

@@ -111,6 +111,10 @@ bench-decide: build ## decisions of the 0.5B on the labelled set, beside asking 
 bench-route: build ## what it adds to a request that the box chooses its model; an hour of the queue; what the prompt cache saves
 	@bash e2e/test.sh bench-route
 
+.PHONY: bench-cache
+bench-cache: build ## a replay of agents with the prompt cache and without, on the engine and on llama-server: first-token time by turn
+	@bash e2e/test.sh bench-cache
+
 .PHONY: bench-proxy
 bench-proxy: setup ## serve beside Caddy, LiteLLM and $$LLAMA_SWAP: time and work that each adds to a stream
 	@bash e2e/test.sh bench-proxy

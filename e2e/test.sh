@@ -8,6 +8,7 @@
 #   test.sh bench-rag     the document store's speed, and what searches find
 #   test.sh bench-decide  decisions on the labelled set, and what they cost
 #   test.sh bench-route   what choosing a model costs, beside naming it
+#   test.sh bench-cache   agents with the prompt cache and without
 #   test.sh bench-proxy   serve beside other proxies
 #   test.sh bench-edge    a box beside Caddy
 #   test.sh bench-ext     decisions of modules beside plain wazero and Extism
@@ -148,6 +149,10 @@ case "${1:-quick}" in
     fi
     say "an hour of the queue"
     ONEBIT_HOUR=1 go test ./appliance/pool -run '^TestHour$' -count 1 -v
+    ;;
+  bench-cache)
+    ONEBIT_LLAMA_BIN=${ONEBIT_LLAMA_BIN:-$(bash $here/llama/build.sh)}
+    go run ./appliance/promptcache/replay -bin bin/1bit -llama "$ONEBIT_LLAMA_BIN" -model "$(bin/1bit model pull qwen2.5-coder-0.5b)" ${CACHE_ARGS:-}
     ;;
   bench-proxy)
     eval "$(bash $here/setup.sh proxies)"

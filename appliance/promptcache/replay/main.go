@@ -1,0 +1,96 @@
+// Command replay plays agents against a model, with the box's prompt cache and without, and shows how long each turn takes
+// to its first token. Some conversations with long system prompts, whose first line changes with each request as some
+// agents have it, take turns on fewer slots; halfway everything is stopped and started again.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"time"
+)
+
+// options are the command line.
+type options struct {
+	bin, model, llama string
+	turns, tokens     int
+	talks, slots      int
+	restart           bool
+	plain             bool
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.bin, "bin", "bin/1bit", "our program")
+	flag.StringVar(&o.model, "model", "", "a model file")
+	flag.StringVar(&o.llama, "llama", "", "folder with llama-server, to play against that too")
+	flag.IntVar(&o.turns, "turns", 20, "turns of each conversation")
+	flag.IntVar(&o.tokens, "tokens", 4000, "tokens of a system prompt, about; with the turns it grows")
+	flag.IntVar(&o.talks, "conversations", 3, "conversations that take turns")
+	flag.IntVar(&o.slots, "slots", 2, "slots of the server")
+	flag.BoolVar(&o.restart, "restart", true, "stop and start everything halfway")
+	flag.BoolVar(&o.plain, "plain", false, "without the line that changes")
+	flag.Parse()
+	if o.model == "" {
+		fmt.Fprintln(os.Stderr, "replay: -model names a file")
+		os.Exit(2)
+	}
+	servers := []string{""}
+	if o.llama != "" {
+		servers = append(servers, o.llama)
+	}
+	for _, llama := range servers {
+		if err := compare(o, llama); err != nil {
+			fmt.Fprintln(os.Stderr, "replay:", err)
+			os.Exit(1)
+		}
+	}
+}
+
+// compare plays with the index and without, and shows both.
+func compare(o options, llama string) error {
+	name := "the built-in engine"
+	if llama != "" {
+		name = "llama-server"
+	}
+	fmt.Printf("\n%s: %d conversations of %d turns on %d slots, system prompts of about %d tokens", name, o.talks, o.turns, o.slots, o.tokens)
+	if o.restart {
+		fmt.Printf(", everything stopped and started after turn %d", o.turns/2)
+	}
+	fmt.Println()
+	without, err := play(o, &alone{o: o, llama: llama})
+	if err != nil {
+		return fmt.Errorf("without the index: %w", err)
+	}
+	b, err := newBoxed(o, llama)
+	if err != nil {
+		return err
+	}
+	defer b.remove()
+	with, err := play(o, b)
+	if err != nil {
+		return fmt.Errorf("with the index: %w", err)
+	}
+	chart(with, without)
+	fmt.Printf("reused after the first turns: with the index %.1f%%, without %.1f%% of the prompts' tokens\n", 100*share(with), 100*share(without))
+	fmt.Println(b.said)
+	return nil
+}
+
+// turn is what one turn took.
+type turn struct {
+	number, talk   int
+	first          time.Duration // to the first token
+	prompt, cached int           // tokens
+}
+
+// share is how much of the prompts was reused after the first turns.
+func share(all []turn) float64 {
+	prompt, cached := 0, 0
+	for _, t := range all {
+		if t.number > 0 {
+			prompt, cached = prompt+t.prompt, cached+t.cached
+		}
+	}
+	return float64(cached) / float64(max(prompt, 1))
+}

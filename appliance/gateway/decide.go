@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"time"
 
 	"onebit/engine"
 	"onebit/engine/wire"
@@ -21,6 +22,9 @@ type Decider interface {
 
 	// Decide chooses among the candidates, for whoever the context is of. It always answers.
 	Decide(ctx context.Context, in extensions.Input) extensions.Outcome
+
+	// Settle is told what has served a request that Decide has answered with o.
+	Settle(ctx context.Context, o extensions.Outcome, s extensions.Served)
 }
 
 // auto is the name of no model: the box chooses one.
@@ -43,17 +47,22 @@ func (g *Gateway) taken() bool {
 	return err == nil
 }
 
-// candidates are the models that may serve a request of whoever the context is of.
-func (g *Gateway) candidates(ctx context.Context) []abi.Candidate {
-	var all []abi.Candidate
+// candidates are the models that may serve a request of whoever the context is of, and those of them that are idle.
+func (g *Gateway) candidates(ctx context.Context) (all []abi.Candidate, free []string) {
 	for _, l := range g.seen(ctx) {
-		if l.Role == Chat && l.chosen() {
-			all = append(all, abi.Candidate{
-				ID: l.Name, Backend: string(l.Device), Device: string(l.Device), Model: l.Name, Context: l.Info.Context, Healthy: !l.Failed, Queue: l.Waiting,
-			})
+		if l.Role != Chat || !l.chosen() {
+			continue
+		}
+		fast := g.rates.get(l.Name)
+		all = append(all, abi.Candidate{
+			ID: l.Name, Backend: string(l.Device), Device: string(l.Device), Model: l.Name, Context: l.Info.Context, Healthy: !l.Failed,
+			Queue: l.Waiting, Load: l.Load, PromptS: fast.prompt, DecodeS: fast.answer,
+		})
+		if l.Backend != nil && l.Waiting == 0 && l.Load < 1 {
+			free = append(free, l.Name)
 		}
 	}
-	return all
+	return all, free
 }
 
 // asked is a request on its way to a model.
@@ -73,6 +82,12 @@ type chosen struct {
 	want    *Passages
 	refusal *extensions.Refusal // it is turned away
 	served  func(device string) // is told where it runs
+
+	rest     []string                           // models that are tried after it
+	patience time.Duration                      // how long it is waited for while another is free; 0: as long as for any
+	why      string                             // of the choice, as a header says it
+	as       func(model string) *engine.Request // the request as a model gets it
+	settle   func(context.Context, extensions.Served)
 }
 
 // choose finds the model of a request: the one that it names, or the one that the box decides on.
@@ -81,20 +96,35 @@ func (g *Gateway) choose(ctx context.Context, w *reply, r *http.Request, a asked
 		return g.decide(ctx, w, r, a)
 	}
 	name, err := g.resolve(ctx, a.req.Kind, a.req.Model)
-	return chosen{name: name, req: a.req, want: a.want, served: func(string) {}}, err
+	return chosen{
+		name: name, req: a.req, want: a.want, served: func(string) {},
+		as: func(string) *engine.Request { return a.req }, settle: func(context.Context, extensions.Served) {},
+	}, err
 }
 
 // decide chooses for a request that leaves it to the box.
 func (g *Gateway) decide(ctx context.Context, w *reply, r *http.Request, a asked) (chosen, error) {
-	from := g.informable(g.candidates(ctx), a.want)
+	from, free := g.candidates(ctx)
+	from = g.informable(from, a.want)
 	if len(from) == 0 {
 		_, err := g.resolve(ctx, a.req.Kind, "")
 		return chosen{}, cmp.Or(err, error(&NoModelError{}))
 	}
-	o := g.cfg.Decider.Decide(ctx, extensions.Input{
-		ID: w.own, API: cmp.Or(a.api, a.req.Kind.String()), Model: cmp.Or(a.named, a.req.Model, auto), Header: r.Header, Stream: w.streamed, Body: a.body, Candidates: from,
-	})
-	c := chosen{name: cmp.Or(o.Candidate, from[0].ID), want: a.want, refusal: o.Refusal}
+	in := extensions.Input{
+		ID: w.own, API: cmp.Or(a.api, a.req.Kind.String()), Model: cmp.Or(a.named, a.req.Model, auto), Header: r.Header, Stream: w.streamed, Body: a.body,
+		Candidates: from, Free: free,
+	}
+	if g.cfg.Expect != nil {
+		asked := *a.req
+		asked.Scope = g.scope(ctx)
+		in.Expect = func(model string) int { return g.cfg.Expect(model, &asked) }
+	}
+	o := g.cfg.Decider.Decide(ctx, in)
+	c := chosen{name: cmp.Or(o.Candidate, from[0].ID), want: a.want, refusal: o.Refusal, patience: o.Patience, why: o.Why}
+	if len(o.Ranked) > 1 {
+		c.rest = o.Ranked[1:]
+	}
+	c.settle = func(ctx context.Context, s extensions.Served) { g.cfg.Decider.Settle(ctx, o, s) }
 	c.served = func(device string) {
 		w.Header().Set("X-1bit-Route", fmt.Sprintf("%s %.2f %s", cmp.Or(o.Class, unclassified), o.Confidence, device))
 	}
@@ -110,10 +140,13 @@ func (g *Gateway) decide(ctx context.Context, w *reply, r *http.Request, a asked
 	if o.RAG != nil && c.want == nil {
 		c.want = byPolicy(o.RAG)
 	}
-	req := *a.req
-	req.Class = engine.Class(o.Class)
-	req.Raw = rewritten(a.req, c.name, o)
-	c.req = &req
+	c.as = func(model string) *engine.Request {
+		req := *a.req
+		req.Class = engine.Class(o.Class)
+		req.Raw = rewritten(a.req, model, o)
+		return &req
+	}
+	c.req = c.as(c.name)
 	return c, nil
 }
 

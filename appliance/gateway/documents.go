@@ -130,6 +130,15 @@ func (g *Gateway) lookUp(ctx context.Context, p *Passages, chat []byte) (*Found,
 	return &found, err
 }
 
+// again is what was found, for one more model: each is given what it has room for.
+func (f *Found) again() *Found {
+	if f == nil {
+		return nil
+	}
+	one := *f
+	return &one
+}
+
 // start is the beginning of a text, cut between two characters.
 func start(s string, most int) string {
 	if len(s) <= most {

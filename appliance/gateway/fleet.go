@@ -39,8 +39,9 @@ type Listed struct {
 	State   string
 	Created time.Time
 	Info    engine.Info
-	Failed  bool // it cannot be had at the moment
-	Waiting int  // requests that wait for it
+	Failed  bool    // it cannot be had at the moment
+	Waiting int     // requests that wait for it
+	Load    float64 // share of its slots that are busy, 0 to 1; 0 while it is not in memory
 
 	Backend engine.Backend // nil while it is not in memory
 
@@ -159,6 +160,7 @@ func (g *Gateway) use(ctx context.Context, w *reply, u Use, body []byte, work fu
 	}
 	w.keep = grant.Keep
 	defer func() {
+		u.Model = w.model // which may be another one in the end
 		o := Outcome{
 			Use: u, ID: w.own, Client: w.client, Device: w.device, Stream: w.streamed, Status: w.outcome(), Begin: w.begin,
 			Took: time.Since(w.begin), First: w.first, Usage: w.usage, Added: w.documents, Err: err,
@@ -254,11 +256,14 @@ func (g *Gateway) informable(from []abi.Candidate, want *Passages) []abi.Candida
 	return slices.DeleteFunc(from, func(c abi.Candidate) bool { return g.informed(c.ID) != nil })
 }
 
+// documentsStay is the code of that refusal.
+const documentsStay = "documents_stay_here"
+
 // informed refuses passages of documents for a model that they may not be sent to.
 func (g *Gateway) informed(name string) error {
 	for _, l := range g.cfg.Fleet.List() {
 		if l.Name == name && l.Elsewhere != nil && !l.Elsewhere.Documents {
-			return &wire.Error{Status: http.StatusForbidden, Type: wire.TypePermission, Code: "documents_stay_here", NoRetry: true,
+			return &wire.Error{Status: http.StatusForbidden, Type: wire.TypePermission, Code: documentsStay, NoRetry: true,
 				Message: "the model " + name + " runs on another server, and passages of documents are not sent there; an admin may allow it"}
 		}
 	}

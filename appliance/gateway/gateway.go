@@ -78,6 +78,9 @@ type Config struct {
 	// the box, where nil takes the first.
 	Decider Decider
 
+	// Expect is how many tokens of a request's prompt a model would not compute again; nil when nobody knows.
+	Expect func(model string, req *engine.Request) int
+
 	Documents Documents // with a Fleet: what passages are added from; nil for nothing
 	Responses Responses // with a Fleet: keeps what was answered by OpenAI's Responses; nil keeps nothing
 
@@ -95,6 +98,7 @@ type Gateway struct {
 	second  *server // nil in mode Single
 	places  places
 	lengths *table[length]
+	rates   rates
 
 	endpoints []endpoint
 }

@@ -106,17 +106,19 @@ func (g *Gateway) onFleet(ctx context.Context, w *reply, r *http.Request, a aske
 		if err != nil {
 			return err
 		}
-		l, err := g.fromFleet(ctx, w, wish(c.name, c.req))
-		if err != nil {
-			return err
-		}
-		c.served(string(l.server.Device))
-		req, err := g.inform(w, c.name, c.req, found)
-		if err != nil {
-			l.release()
-			return err
-		}
-		return g.answer(ctx, w, l, req)
+		return g.anywhere(ctx, w, c, func(ctx, wait context.Context, p place) error {
+			l, err := g.fromFleet(wait, w, wish(p.name, p.req))
+			if err != nil {
+				return err
+			}
+			c.served(string(l.server.Device))
+			req, err := g.inform(w, p.name, p.req, found.again())
+			if err != nil {
+				l.release()
+				return err
+			}
+			return g.answer(ctx, w, l, req)
+		})
 	})
 }
 
@@ -222,10 +224,19 @@ func (g *Gateway) attempt(ctx context.Context, l *lease, req *engine.Request, em
 		if g.cfg.Fleet == nil { // a fleet's models see to it themselves
 			out = g.steady(out)
 		}
-		usage, err := l.server.Backend.Generate(ctx, out, func(c engine.Chunk) error {
+		taken := func(c engine.Chunk) error {
 			emitted = true
 			return emit(c)
-		})
+		}
+		var watch stopwatch
+		timed := g.cfg.Fleet != nil && (req.Kind == engine.Chat || req.Kind == engine.Completion)
+		if timed {
+			taken = watch.over(taken)
+		}
+		usage, err := l.server.Backend.Generate(ctx, out, taken)
+		if timed && err == nil {
+			g.rates.note(l.server.Name, watch.rate(req.Stream, usage))
+		}
 		// unavailable: it went down between the two calls, and has not seen the request
 		_, unavailable := errors.AsType[*engine.UnavailableError](err)
 		again := unavailable || errors.Is(err, engine.ErrLost)

@@ -52,24 +52,28 @@ func (g *Gateway) message(w *reply, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p.chat, p.want = c.req, c.want
+	p.want = c.want
 	return g.use(ctx, w, Use{Endpoint: "/messages", Model: c.name}, p.body, func(ctx context.Context) error {
 		if c.refusal != nil {
 			return refusedByPolicy(c.refusal)
 		}
-		if p.found, err = g.lookUp(ctx, p.want, p.chat.Raw); err != nil {
-			return err
-		}
-		l, err := g.fromFleet(ctx, w, wish(c.name, p.chat))
+		found, err := g.lookUp(ctx, p.want, c.req.Raw)
 		if err != nil {
 			return err
 		}
-		c.served(string(l.server.Device))
-		if p.chat, err = g.inform(w, l.server.Name, p.chat, p.found); err != nil {
-			l.release()
-			return err
-		}
-		return g.answerMessage(ctx, w, l, p)
+		return g.anywhere(ctx, w, c, func(ctx, wait context.Context, at place) error {
+			l, err := g.fromFleet(wait, w, wish(at.name, at.req))
+			if err != nil {
+				return err
+			}
+			c.served(string(l.server.Device))
+			p.found = found.again()
+			if p.chat, err = g.inform(w, at.name, at.req, p.found); err != nil {
+				l.release()
+				return err
+			}
+			return g.answerMessage(ctx, w, l, p)
+		})
 	})
 }
 

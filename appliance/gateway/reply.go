@@ -38,6 +38,7 @@ type reply struct {
 	loaded    bool           // the model was not in memory
 	streamed  bool
 	watch     func([]byte) // sees what is answered; nil for nobody
+	response  string       // the id of what was kept; empty for nothing
 	documents string       // what was added of them; empty for nothing
 	scan      *cite.Scan   // finds what an answer cites; nil where nothing was added
 	sent      []byte       // the chat with what was added; nil where nothing was

@@ -65,20 +65,24 @@ func (g *Gateway) respond(w *reply, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p.chat, p.want = c.req, c.want
+	p.want = c.want
 	return g.use(ctx, w, Use{Endpoint: "/responses", Model: c.name}, body, func(ctx context.Context) error {
 		if c.refusal != nil {
 			return refusedByPolicy(c.refusal)
 		}
-		if p.found, err = g.lookUp(ctx, p.want, p.chat.Raw); err != nil {
-			return err
-		}
-		l, err := g.fromFleet(ctx, w, wish(c.name, p.chat))
+		found, err := g.lookUp(ctx, p.want, c.req.Raw)
 		if err != nil {
 			return err
 		}
-		c.served(string(l.server.Device))
-		return g.answerResponse(ctx, w, l, p)
+		return g.anywhere(ctx, w, c, func(ctx, wait context.Context, at place) error {
+			l, err := g.fromFleet(wait, w, wish(at.name, at.req))
+			if err != nil {
+				return err
+			}
+			c.served(string(l.server.Device))
+			p.chat, p.found = at.req, found.again()
+			return g.answerResponse(ctx, w, l, p)
+		})
 	})
 }
 
@@ -232,8 +236,10 @@ func (g *Gateway) keep(ctx context.Context, w *reply, id string, k kept) error {
 	}
 	if err != nil {
 		g.cfg.Log.Warn("a response is not kept", "id", w.own, "error", err)
+		return err
 	}
-	return err
+	w.response = id
+	return nil
 }
 
 // kept reads a response of whoever the context is of.

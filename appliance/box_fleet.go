@@ -147,10 +147,13 @@ func (f fleet) List() []gateway.Listed {
 		l := gateway.Listed{
 			Name: m.Name, Device: engine.Device(m.Device), Role: m.role(), State: string(states[m.Name].Phase), Created: m.created,
 			Info: engine.Info{Context: m.perSlot()}, Failed: !m.here() || states[m.Name].Phase == pool.Failed, Waiting: states[m.Name].Waiting,
-			Elsewhere: m.elsewhere(),
+			Elsewhere: m.elsewhere(), Wait: states[m.Name].Line.Wait,
 		}
 		if i := f.b.pool.Instance(m.Name); i != nil {
 			l.Backend = i.Backend()
+			if slots := states[m.Name].Slots; slots > 0 {
+				l.Load = min(1, float64(states[m.Name].Busy)/float64(slots))
+			}
 			l.Failed = l.Failed || resting(i)
 			if info := i.Info(); info.Context > 0 {
 				l.Info = info

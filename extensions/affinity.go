@@ -271,6 +271,7 @@ func (d *deciding) again() Outcome {
 	o.Kept = true
 	o.Why, _, _ = strings.Cut(o.Why, "; switched: ")
 	o.Why, _, _ = strings.Cut(o.Why, "; kept")
+	o.Why, _, _ = strings.Cut(o.Why, "; cached=")
 	o.Why += "; kept"
 	list := o.Ranked
 	if o.Module == "" {

@@ -352,7 +352,12 @@ func TestRequestCached(t *testing.T) {
 	in := input("a")
 	in.Candidates[1].Load = 0.5
 	in.Expect = func(c string) int { return len(c) }
-	f.decide(in)
+	if o := f.decide(in); !strings.HasSuffix(o.Why, "; cached=5") {
+		t.Errorf("%+v", o)
+	}
+	if o := f.decide(in); !strings.HasSuffix(o.Why, "abstain; kept") {
+		t.Errorf("%+v", o)
+	}
 	if c := seen.Candidates; c[0].Cached != 5 || c[1].Load != 0.5 || seen.Key != "k1" || seen.Hour != 3 {
 		t.Errorf("%+v", seen)
 	}

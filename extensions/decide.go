@@ -9,6 +9,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -197,6 +198,11 @@ func (d *deciding) place(o Outcome, stays bool) Outcome {
 			o.Why += "; " + why
 		default:
 			o.Why += "; kept"
+		}
+	}
+	for _, c := range d.req.Candidates {
+		if c.ID == o.Candidate && c.Cached > 0 {
+			o.Why += "; cached=" + strconv.Itoa(c.Cached)
 		}
 	}
 	o.Patience = d.patience(o)

@@ -47,22 +47,35 @@ func (g *Gateway) taken() bool {
 	return err == nil
 }
 
-// candidates are the models that may serve a request of whoever the context is of, and those of them that are idle.
-func (g *Gateway) candidates(ctx context.Context) (all []abi.Candidate, free []string) {
+// offer is what the box may choose among.
+type offer struct {
+	candidates []abi.Candidate
+	free       []string // of those, the ones that are idle
+	wait       map[string]time.Duration
+}
+
+// candidates are the models that may serve a request of whoever the context is of.
+func (g *Gateway) candidates(ctx context.Context) (o offer) {
 	for _, l := range g.seen(ctx) {
 		if l.Role != Chat || !l.chosen() {
 			continue
 		}
 		fast := g.rates.get(l.Name)
-		all = append(all, abi.Candidate{
+		o.candidates = append(o.candidates, abi.Candidate{
 			ID: l.Name, Backend: string(l.Device), Device: string(l.Device), Model: l.Name, Context: l.Info.Context, Healthy: !l.Failed,
 			Queue: l.Waiting, Load: l.Load, PromptS: fast.prompt, DecodeS: fast.answer,
 		})
 		if l.Backend != nil && l.Waiting == 0 && l.Load < 1 {
-			free = append(free, l.Name)
+			o.free = append(o.free, l.Name)
+		}
+		if l.Wait > 0 {
+			if o.wait == nil {
+				o.wait = map[string]time.Duration{}
+			}
+			o.wait[l.Name] = l.Wait
 		}
 	}
-	return all, free
+	return o
 }
 
 // asked is a request on its way to a model.
@@ -104,15 +117,15 @@ func (g *Gateway) choose(ctx context.Context, w *reply, r *http.Request, a asked
 
 // decide chooses for a request that leaves it to the box.
 func (g *Gateway) decide(ctx context.Context, w *reply, r *http.Request, a asked) (chosen, error) {
-	from, free := g.candidates(ctx)
-	from = g.informable(from, a.want)
+	offered := g.candidates(ctx)
+	from := g.informable(offered.candidates, a.want)
 	if len(from) == 0 {
 		_, err := g.resolve(ctx, a.req.Kind, "")
 		return chosen{}, cmp.Or(err, error(&NoModelError{}))
 	}
 	in := extensions.Input{
 		ID: w.own, API: cmp.Or(a.api, a.req.Kind.String()), Model: cmp.Or(a.named, a.req.Model, auto), Header: r.Header, Stream: w.streamed, Body: a.body,
-		Candidates: from, Free: free,
+		Candidates: from, Free: offered.free, Wait: func(model string) time.Duration { return offered.wait[model] },
 	}
 	if g.cfg.Expect != nil {
 		asked := *a.req

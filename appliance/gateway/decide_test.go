@@ -24,6 +24,7 @@ type decider struct {
 	outcome extensions.Outcome
 	decides bool
 	asked   []extensions.Input
+	settled []extensions.Served
 }
 
 func (d *decider) Decides() bool { return d.decides }
@@ -31,6 +32,10 @@ func (d *decider) Decides() bool { return d.decides }
 func (d *decider) Decide(_ context.Context, in extensions.Input) extensions.Outcome {
 	d.asked = append(d.asked, in)
 	return d.outcome
+}
+
+func (d *decider) Settle(_ context.Context, o extensions.Outcome, s extensions.Served) {
+	d.settled = append(d.settled, s)
 }
 
 // choice is a fleet of two chat models that work, and others.

@@ -39,9 +39,10 @@ type Listed struct {
 	State   string
 	Created time.Time
 	Info    engine.Info
-	Failed  bool    // it cannot be had at the moment
-	Waiting int     // requests that wait for it
-	Load    float64 // share of its slots that are busy, 0 to 1; 0 while it is not in memory
+	Failed  bool          // it cannot be had at the moment
+	Waiting int           // requests that wait for it
+	Load    float64       // share of its slots that are busy, 0 to 1; 0 while it is not in memory
+	Wait    time.Duration // until a request that came now would begin, as estimated
 
 	Backend engine.Backend // nil while it is not in memory
 

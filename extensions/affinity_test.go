@@ -257,7 +257,7 @@ func TestMoves(t *testing.T) {
 		"the policy is content":      {true, []string{"hard", "hard as well"}, nil, "large", "; kept"},
 		"a large prompt":             {true, []string{"hard " + long, "easy"}, nil, "large", "; kept: small would take 1m40s more"},
 		"a large prompt, a fast one": {true, []string{"hard " + long, "easy"}, func(in *extensions.Input) { in.Candidates[0].PromptS = 6000 }, "small", "; switched: the policy wants small"},
-		"it is cached there as well": {true, []string{"hard " + long, "easy"}, func(in *extensions.Input) { in.Expect = func(string) int { return 9_900 } }, "small", "; switched: the policy wants small"},
+		"it is cached there as well": {true, []string{"hard " + long, "easy"}, func(in *extensions.Input) { in.Expect = func(string) int { return 9_900 } }, "small", "; switched: the policy wants small; cached=9900"},
 		"it is cached nowhere":       {true, []string{"hard " + long, "easy"}, func(in *extensions.Input) { in.Expect = func(string) int { return 0 } }, "small", "; switched: the policy wants small"},
 		"a long line before its place": {true, []string{"hard " + long, "easy"}, func(in *extensions.Input) {
 			in.Wait = func(c string) time.Duration { return map[string]time.Duration{"large": 2 * time.Minute}[c] }

@@ -94,6 +94,11 @@ func (r *Router) Decide(ctx context.Context, in extensions.Input) extensions.Out
 	return r.manager.Decide(ctx, in)
 }
 
+// Settle notes what has served a request that was decided about.
+func (r *Router) Settle(ctx context.Context, o extensions.Outcome, s extensions.Served) {
+	r.manager.Settle(ctx, o, s)
+}
+
 // ModuleDir is where modules of a program without a box are compiled to: in the user's cache, or where there is none in a folder that
 // clean removes.
 func ModuleDir(cacheDir func() (string, error)) (dir string, clean func(), err error) {

@@ -87,6 +87,10 @@ func (s *Store) PutConversation(c Conversation) error {
 			return fmt.Errorf("keeping a conversation: %w", err)
 		}
 	}
+	s.known.add(c.ID)
+	for _, n := range c.Names {
+		s.known.add(n)
+	}
 	q := &s.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -164,6 +168,9 @@ func (s *Store) putConversations(ctx context.Context, t *txn, all map[string]Con
 // FindConversation returns the conversation of the first of the names that is known. What waits for its group commit is not
 // found. It is for the box alone: whose it is, is in the names.
 func (s *Store) FindConversation(ctx context.Context, names []string) (Conversation, error) {
+	if !s.known.may(names) {
+		return Conversation{}, fmt.Errorf("reading a conversation: %w", ErrNotFound)
+	}
 	c, err := s.findConversation(ctx, names)
 	if err != nil {
 		return Conversation{}, fmt.Errorf("reading a conversation: %w", s.meaning(err))

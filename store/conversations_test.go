@@ -218,3 +218,48 @@ func TestConversationRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestKnownConversations: once the store has learnt the names on its disk, what is new is known to be new, and nothing that is
+// kept is taken for new.
+func TestKnownConversations(t *testing.T) {
+	dir := t.TempDir()
+	f, ctx := open(t, dir), t.Context()
+	ada := f.person("Ada", store.RoleMember)
+	for n := range 50 {
+		f.must(f.PutConversation(talk(f, ada, n)))
+	}
+	f.must(f.Flush(ctx))
+	f.must(f.Close())
+
+	g := open(t, dir)
+	f.must(g.Learn(ctx))
+	for n := range 50 {
+		if got := g.found(digits(n)); got != digits(n) {
+			t.Errorf("%d of the disk is found as %q", n, got)
+		}
+	}
+	for n := range 100 {
+		c := talk(g, ada, 1000+n)
+		c.Names = []string{digits(5000 + n)}
+		g.must(g.PutConversation(c))
+	}
+	g.must(g.Flush(ctx))
+	looked := 0
+	for n := range 100 {
+		if got := g.found(digits(9), digits(5000+n)); got != digits(9) {
+			t.Errorf("beside another: %q", got)
+		}
+		if got := g.found(digits(5000 + n)); got != digits(1000+n) {
+			t.Errorf("%d is found as %q", n, got)
+		}
+		if g.MayKnow(digits(100_000 + n)) {
+			looked++
+		}
+	}
+	if looked > 2 {
+		t.Errorf("%d of 100 new ones are looked for on the disk", looked)
+	}
+	if g.MayKnow(digits(1)) != true || g.MayKnow("no name") != true {
+		t.Error("what is known, or no name, is taken for new")
+	}
+}

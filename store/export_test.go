@@ -63,3 +63,9 @@ func Number(ctx context.Context, s *Store, query string) (n int64, err error) {
 	err = s.r.row(ctx, query).Scan(&n)
 	return n, err
 }
+
+// Learn takes in the names of conversations on the disk, as Run does first.
+func (s *Store) Learn(ctx context.Context) error { return s.learn(ctx) }
+
+// MayKnow reports whether a name is looked for on the disk.
+func (s *Store) MayKnow(name string) bool { return s.known.may([]string{name}) }

@@ -24,6 +24,11 @@ func (s *Store) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	wg.Go(func() {
+		if err := s.learn(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("which conversations are known is read from the disk each time", "error", err)
+		}
+	})
+	wg.Go(func() {
 		tick := time.NewTicker(choreEvery)
 		defer tick.Stop()
 		var c chores

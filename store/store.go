@@ -47,6 +47,7 @@ type Store struct {
 
 	queue     queue
 	talks     int // conversations that are kept
+	known     known
 	untrimmed int // written since the last trim; whoever holds the queue's turn counts
 	access    broadcaster
 	degraded  atomic.Pointer[Degraded]

@@ -353,3 +353,65 @@ func TestRemoteCompatible(t *testing.T) {
 		}
 	})
 }
+
+// TestRemoteFailover has a request that leaves the choice to the box answered here while the other server cannot, and what of
+// documents may not leave the box here always.
+func TestRemoteFailover(t *testing.T) {
+	c := newCompatible(t)
+	b := startBox(t, boxState(t, fmt.Sprintf("models: [{name: cloud, remote: {url: %q, model: gpt, key: sk-secret, auto: true}}, {name: small, file: %q, ctx_size: 2048}]\n", c.URL+"/base/v1", smollm2(t))))
+	b.claim()
+	key, _ := b.key("")
+	n := 0
+	ask := func(more string) (model, why, text string) {
+		t.Helper()
+		n++ // a conversation of its own
+		res := b.send(key, "POST", "/v1/chat/completions", fmt.Sprintf(`{"model":"auto","max_tokens":4,"messages":[{"role":"user","content":"Request %d"}]%s}`, n, more))
+		defer res.Body.Close()
+		var answer bytes.Buffer
+		answer.ReadFrom(res.Body)
+		var named struct{ Model string }
+		json.Unmarshal([]byte(strings.TrimPrefix(answer.String(), "data: ")), &named)
+		if strings.HasPrefix(answer.String(), "data: ") {
+			named.Model = ""
+			if strings.Contains(answer.String(), `"model":"cloud"`) {
+				named.Model = "cloud"
+			} else if strings.Contains(answer.String(), `"model":"small"`) {
+				named.Model = "small"
+			}
+		}
+		return named.Model, res.Header.Get("X-1bit-Route-Why"), fmt.Sprint(res.StatusCode, " ", answer.String())
+	}
+	b.soon("the first choice", func() bool { model, _, _ := ask(""); return model == "cloud" })
+	if status, text := b.do(key, "POST", "/v1/vector_stores", `{"name":"secrets"}`); status != 200 && status != 201 {
+		t.Fatalf("%d %s", status, text)
+	}
+	if model, _, text := ask(`,"documents":{"collections":["secrets"]}`); model != "small" {
+		t.Errorf("with documents: %s", text)
+	}
+	for _, status := range []int{503, 401, 429} {
+		c.mu.Lock()
+		c.status, c.bodies = status, nil
+		c.mu.Unlock()
+		for i, more := range []string{"", `,"stream":true`} {
+			model, why, text := ask(more)
+			if model != "small" {
+				t.Errorf("theirs answers %d, %q: %s, %s", status, more, why, text)
+			}
+			if i == 0 && !strings.Contains(why, "failover") {
+				t.Errorf("theirs answers %d: why is %q", status, why)
+			}
+		}
+		time.Sleep(2500 * time.Millisecond) // it wants to be left alone for so long
+	}
+	c.mu.Lock()
+	c.status = 200
+	c.mu.Unlock()
+	b.soon("the first choice again", func() bool { model, _, _ := ask(""); return model == "cloud" })
+	c.CloseClientConnections()
+	c.Close()
+	for range 3 {
+		if model, why, text := ask(""); model != "small" {
+			t.Errorf("theirs is gone: %s, %s", why, text)
+		}
+	}
+}

@@ -144,3 +144,13 @@ func TestMessagesAgent(t *testing.T) {
 		t.Errorf("the first turn had %v, the second %v", first, second)
 	}
 }
+
+// TestRealMessages: counts and caches, of the built-in engine and of the reference's llama-server.
+func TestRealMessages(t *testing.T) {
+	slow(t)
+	own := start(t, "serve", "-m", model(t, "qwen2.5-coder-0.5b"), "--port", "0", "--ctx-size", "4096", "--parallel", "1")
+	runTool(t, 5*time.Minute, python(t), "clients/anthropic_real.py", own.URL)
+	own.stop()
+	reference := startLlama(t, "qwen2.5-coder-0.5b", "--ctx-size", "4096", "--parallel", "1")
+	runTool(t, 5*time.Minute, python(t), "clients/anthropic_real.py", reference.URL)
+}

@@ -234,9 +234,9 @@ func (g *Gateway) countTokens(ctx context.Context, w *reply, s *server, p *messa
 	if err := g.ready(ctx, s); err != nil {
 		return err
 	}
-	req := s.outgoing(p.chat)
+	req := g.steady(s.outgoing(p.chat))
 	n, err := countChat(ctx, s, req)
-	if refused, ok := errors.AsType[*engine.StatusError](err); ok && unknownRoute(refused.Status) {
+	if refused, ok := errors.AsType[*engine.StatusError](err); ok && unknownRoute(refused.Status) || errors.Is(err, errors.ErrUnsupported) {
 		n, err = countRendered(ctx, s, req)
 	}
 	if err != nil {

@@ -30,6 +30,7 @@ var routes = map[string]engine.Kind{
 var harmless = map[string]bool{
 	"/props": true, "/metrics": true, "/health": true, "/models": true, "/v1/models": true, "/tokenize": true, "/detokenize": true,
 	"/apply-template": true, "/lora-adapters": true, "/v1/messages/count_tokens": true,
+	"/v1/chat/completions/input_tokens": true,
 }
 
 // Relay sends a request of another route on, to a slot of our choice where it uses one. What reads or changes slots is

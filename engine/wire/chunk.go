@@ -116,17 +116,17 @@ func Finished(raw []byte) bool {
 
 // ReadUsage decodes the value of the member usage, as the answers of all operations carry it.
 func ReadUsage(value []byte) (engine.Usage, error) {
+	type part struct {
+		Cached  int `json:"cached_tokens"`
+		Written int `json:"cache_write_tokens"`
+	}
 	var u struct {
-		Prompt     int `json:"prompt_tokens"`
-		Completion int `json:"completion_tokens"`
-		Input      int `json:"input_tokens"`
-		Output     int `json:"output_tokens"`
-		InputPart  struct {
-			Cached int `json:"cached_tokens"`
-		} `json:"input_tokens_details"`
-		PromptPart struct {
-			Cached int `json:"cached_tokens"`
-		} `json:"prompt_tokens_details"`
+		Prompt         int  `json:"prompt_tokens"`
+		Completion     int  `json:"completion_tokens"`
+		Input          int  `json:"input_tokens"`
+		Output         int  `json:"output_tokens"`
+		InputPart      part `json:"input_tokens_details"`
+		PromptPart     part `json:"prompt_tokens_details"`
 		CompletionPart struct {
 			Reasoning int `json:"reasoning_tokens"`
 		} `json:"completion_tokens_details"`
@@ -135,7 +135,7 @@ func ReadUsage(value []byte) (engine.Usage, error) {
 		return engine.Usage{}, err
 	}
 	return engine.Usage{
-		Prompt: u.Prompt + u.Input, Cached: u.PromptPart.Cached + u.InputPart.Cached,
+		Prompt: u.Prompt + u.Input, Cached: u.PromptPart.Cached + u.InputPart.Cached, Written: u.PromptPart.Written + u.InputPart.Written,
 		Completion: u.Completion + u.Output, Reasoning: u.CompletionPart.Reasoning,
 	}, nil
 }

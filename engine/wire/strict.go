@@ -18,7 +18,7 @@ var passed = []string{
 	"grammar_lazy", "ignore_eos", "include", "json_schema", "logit_bias", "max_tool_calls", "metadata", "min_keep",
 	"mirostat", "mirostat_eta", "mirostat_tau", "modalities", "n_indent", "n_predict", "n_probs", "parse_special",
 	"parse_tool_calls", "prediction", "previous_response_id", "prompt_cache_breakpoint", "prompt_cache_key",
-	"prompt_cache_options", "reasoning", "reasoning_effort", "reasoning_format", "return_documents", "return_progress",
+	"prompt_cache_options", "prompt_cache_retention", "reasoning", "reasoning_effort", "reasoning_format", "return_documents", "return_progress",
 	"safety_identifier", "samplers", "service_tier", "store", "suffix", "text", "thinking", "thinking_budget_tokens",
 	"timings_per_token", "tokens", "top_n_sigma", "truncation", "typical_p", "verbosity", "with_pieces",
 	"xtc_probability", "xtc_threshold",

@@ -371,7 +371,7 @@ func (a *Answer) object(status string) map[string]any {
 	if a.done {
 		u := a.usage
 		o["usage"] = map[string]any{
-			"input_tokens": u.Prompt, "input_tokens_details": map[string]any{"cached_tokens": u.Cached, "cache_write_tokens": 0},
+			"input_tokens": u.Prompt, "input_tokens_details": map[string]any{"cached_tokens": u.Cached, "cache_write_tokens": u.Written},
 			"output_tokens": u.Completion, "output_tokens_details": map[string]any{"reasoning_tokens": u.Reasoning},
 			"total_tokens": u.Prompt + u.Completion,
 		}

@@ -44,7 +44,9 @@ func (c *conversation) add(at string, raw json.RawMessage) error {
 		if err != nil {
 			return err
 		}
-		c.messages = append(c.messages, map[string]any{"role": "tool", "tool_call_id": i.CallID, "content": text})
+		m := map[string]any{"role": "tool", "tool_call_id": i.CallID, "content": text}
+		mark(m, i.Output)
+		c.messages = append(c.messages, m)
 	case "reasoning", "file_search_call": // of an answer before; what counts of them is in its text
 	case "item_reference":
 		return invalid(at, "item_reference is not served here; send the item, or previous_response_id")
@@ -69,10 +71,28 @@ func (c *conversation) message(at string, i item) error {
 	}
 	if text, ok := content.(string); ok && role == "system" && len(c.messages) == 1 && c.messages[0]["role"] == "system" {
 		c.messages[0]["content"] = fmt.Sprint(c.messages[0]["content"], "\n\n", text) // many templates take one
+		mark(c.messages[0], i.Content)
 		return nil
 	}
-	c.messages = append(c.messages, map[string]any{"role": role, "content": content})
+	m := map[string]any{"role": role, "content": content}
+	mark(m, i.Content)
+	c.messages = append(c.messages, m)
 	return nil
+}
+
+// mark puts the last mark among a content's parts to its message: the prompt is to be kept up to its end.
+func mark(m map[string]any, content json.RawMessage) {
+	var parts []struct {
+		Breakpoint json.RawMessage `json:"prompt_cache_breakpoint"`
+	}
+	if json.Unmarshal(content, &parts) != nil {
+		return // it is a text
+	}
+	for _, p := range parts {
+		if present(p.Breakpoint) {
+			m["prompt_cache_breakpoint"] = p.Breakpoint
+		}
+	}
 }
 
 // part is one piece of a content.

@@ -42,7 +42,7 @@ type Request struct {
 // passed are members that mean the same in a chat.
 var passed = []string{
 	"temperature", "top_p", "parallel_tool_calls", "seed", "stop", "top_k", "min_p", "presence_penalty", "frequency_penalty",
-	"chat_template_kwargs", "user", "prompt_cache_key", "cache_prompt", "reasoning_format",
+	"chat_template_kwargs", "user", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "cache_prompt", "reasoning_format",
 }
 
 func invalid(param, format string, args ...any) error {

@@ -24,6 +24,8 @@ func TestChat(t *testing.T) {
 		"a function": {`{"input":[{"role":"user","content":"q"},{"type":"reasoning","summary":[]},{"type":"function_call","call_id":"c1","name":"f","arguments":"{}"},{"type":"function_call","call_id":"c2","name":"g","arguments":"{}"},{"type":"function_call_output","call_id":"c1","output":[{"type":"input_text","text":"r"}]}],
 			"tools":[{"type":"function","name":"f","parameters":{"type":"object"},"strict":true},{"type":"web_search"}],"tool_choice":{"type":"function","name":"f"},"parallel_tool_calls":false,"max_output_tokens":5,"temperature":0}`,
 			`{"max_tokens":5,"messages":[{"content":"q","role":"user"},{"content":null,"role":"assistant","tool_calls":[{"function":{"arguments":"{}","name":"f"},"id":"c1","type":"function"},{"function":{"arguments":"{}","name":"g"},"id":"c2","type":"function"}]},{"content":"r","role":"tool","tool_call_id":"c1"}],"parallel_tool_calls":false,"temperature":0,"tool_choice":{"function":{"name":"f"},"type":"function"},"tools":[{"function":{"name":"f","parameters":{"type":"object"},"strict":true},"type":"function"}]}`},
+		"a mark": {`{"prompt_cache_options":{"mode":"explicit"},"input":[{"role":"user","content":[{"type":"input_text","text":"a","prompt_cache_breakpoint":{"mode":"explicit"}},{"type":"input_text","text":"b"}]},{"type":"function_call_output","call_id":"c","output":[{"type":"input_text","text":"r","prompt_cache_breakpoint":{"mode":"explicit"}}]}]}`,
+			`{"messages":[{"content":"a\nb","prompt_cache_breakpoint":{"mode":"explicit"},"role":"user"},{"content":"r","prompt_cache_breakpoint":{"mode":"explicit"},"role":"tool","tool_call_id":"c"}],"prompt_cache_options":{"mode":"explicit"}}`},
 		"an image":       {`{"input":[{"role":"user","content":[{"type":"input_text","text":"a"},{"type":"input_image","image_url":"data:x","detail":"low"}]}]}`, `{"messages":[{"content":[{"text":"a","type":"text"},{"image_url":{"detail":"low","url":"data:x"},"type":"image_url"}],"role":"user"}]}`},
 		"a form":         {`{"input":"x","text":{"format":{"type":"json_schema","name":"n","schema":{"type":"object"}}}}`, `{"messages":[{"content":"x","role":"user"}],"response_format":{"json_schema":{"name":"n","schema":{"type":"object"}},"type":"json_schema"}}`},
 		"nothing":        {`{"input":[]}`, "the input is empty"},
@@ -116,7 +118,7 @@ func (marks) End() []responses.Annotation         { return []responses.Annotatio
 
 func TestAnswer(t *testing.T) {
 	complete := func(a *responses.Answer) {
-		if _, err := a.Complete(engine.Usage{Prompt: 5, Cached: 2, Completion: 3}); err != nil {
+		if _, err := a.Complete(engine.Usage{Prompt: 5, Cached: 2, Written: 1, Completion: 3}); err != nil {
 			t.Error(err)
 		}
 	}
@@ -150,7 +152,7 @@ func TestAnswer(t *testing.T) {
 			if err != nil || !strings.Contains(string(whole), c.last) || !strings.Contains(string(whole), `"metadata":{"a":"b"}`) {
 				t.Errorf("%s %v", whole, err)
 			}
-			if c.last != `"code":"backend_lost"` && !strings.Contains(string(whole), `"input_tokens":5,"input_tokens_details":{"cache_write_tokens":0,"cached_tokens":2}`) {
+			if c.last != `"code":"backend_lost"` && !strings.Contains(string(whole), `"input_tokens":5,"input_tokens_details":{"cache_write_tokens":1,"cached_tokens":2}`) {
 				t.Errorf("the usage: %s", whole)
 			}
 		})

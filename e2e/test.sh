@@ -139,16 +139,12 @@ case "${1:-quick}" in
     module=extensions/policy/files/policy.wasm
     say "what choosing adds"
     bin/benchroute -bin bin/1bit $([ ! -e $module ] || echo "-module $module -manifest extensions/policy/policy.json") ${BENCH_ARGS:-}
-    if grep -qs '^func TestHour(' appliance/pool/*_test.go; then
-      say "an hour of requests in the line"
-      ONEBIT_HOUR=1 go test -count=1 -timeout 30m ./appliance/pool -run '^TestHour$' -v
-    fi
+    say "an hour of requests in the line"
+    ONEBIT_HOUR=1 go test -count=1 -timeout 30m ./appliance/pool -run '^TestHour$' -v
     if grep -q '^bench-cache:' Makefile; then
       say "what the prompt cache saves"
       make --no-print-directory bench-cache
     fi
-    say "an hour of the queue"
-    ONEBIT_HOUR=1 go test ./appliance/pool -run '^TestHour$' -count 1 -v
     ;;
   bench-cache)
     ONEBIT_LLAMA_BIN=${ONEBIT_LLAMA_BIN:-$(bash $here/llama/build.sh)}

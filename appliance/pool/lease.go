@@ -72,7 +72,7 @@ type BusyError struct {
 
 // Error says how many wait, and how long it takes.
 func (e *BusyError) Error() string {
-	return fmt.Sprintf("%v; those before this one in line for the model %s take about %v", &e.FullError, e.Model, e.Wait.Round(time.Second))
+	return fmt.Sprintf("%v; those before this one in line for the model %s take about %v", &e.FullError, e.Model, (e.Wait + time.Second - 1).Truncate(time.Second))
 }
 
 // Acquire returns a lease of a model, loading it first when needed, and after those that are before it. The errors are

@@ -97,6 +97,7 @@ type box struct {
 	problems  problems
 
 	extensions *extensions.Manager
+	classifier *classifier // in place of the built-in one; nil for that
 	shelves    *shelves
 	cache      *promptcache.Cache
 	slots      bool // model servers can keep the state of their slots
@@ -168,6 +169,9 @@ func (b *box) build(ctx context.Context, p program, a *boxAssembly) (err error) 
 	}); err != nil {
 		return err
 	}
+	if b.classifier, err = b.newScorer(ctx, a.cfg, p.stdout, p.stderr); err != nil {
+		return err
+	}
 	if b.extensions, err = b.newExtensions(b.modules()); err != nil {
 		return err
 	}
@@ -226,12 +230,13 @@ func (b *box) run(ctx context.Context) error {
 		return errors.Join(err, socket.Close(), b.edge.Close())
 	}
 	keep(&last, behind, b.extensions.Run)
+	keep(&last, behind, b.runScorer)
 	keep(&last, behind, b.pool.Run)
 	keep(&group, serving, b.shelves.run)
 	keep(&last, behind, b.auth.Run) // what is revoked ends also while the box waits for its last answers
 	keep(&group, serving, func(ctx context.Context) error { return b.serveSocket(ctx, socket) })
 	keep(&group, serving, b.watch)
-	keep(&group, serving, b.bindLaya)
+	keep(&group, serving, b.bindBuilt)
 	keep(&group, serving, b.keepScopes)
 	keep(&group, serving, b.welcome)
 	keep(&group, serving, b.alerts.Run)

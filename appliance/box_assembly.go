@@ -15,6 +15,7 @@ import (
 	"onebit/appliance/config"
 	"onebit/appliance/gateway"
 	"onebit/appliance/pool"
+	"onebit/appliance/route"
 	"onebit/engine"
 	"onebit/engine/backend"
 	"onebit/store"
@@ -25,7 +26,8 @@ type boxAssembly struct {
 	cfg     config.Box
 	origins config.Origins
 	models  []boxModel
-	problem []string // what is wrong with it and does not keep the rest from working
+	policy  json.RawMessage // for routing, of a file; nil for none
+	problem []string        // what is wrong with it and does not keep the rest from working
 }
 
 // boxModel is one model of an assembly.
@@ -98,7 +100,7 @@ func (b *box) read(ctx context.Context) (*boxAssembly, error) {
 
 // readWith does so with other settings.
 func (b *box) readWith(ctx context.Context, values map[string]string) (*boxAssembly, error) {
-	seen := b.options.stamp() // before it is read: a change meanwhile is read again
+	seen := b.stamp() // before it is read: a change meanwhile is read again
 	b.seen.Store(&seen)
 	cfg, origins, err := b.options.read(values)
 	if err != nil {
@@ -109,6 +111,11 @@ func (b *box) readWith(ctx context.Context, values map[string]string) (*boxAssem
 		return nil, fmt.Errorf("reading the models: %w", err)
 	}
 	a := &boxAssembly{cfg: cfg, origins: origins}
+	if file := cfg.Extensions.RoutePolicy; file != "" {
+		if a.policy, err = route.ReadPolicy(file); err != nil {
+			return nil, fmt.Errorf("extensions.route_policy: %w", err)
+		}
+	}
 	if warning := b.options.exposed(origins); warning != "" {
 		b.log.Warn("the configuration", "problem", warning)
 		a.problem = append(a.problem, warning)

@@ -29,6 +29,7 @@ func (b *box) newExtensions(run extensions.Runner) (*extensions.Manager, error) 
 		Dir: b.extensionsDir(), Records: moduleRecords{b.store}, Vault: moduleVault{b.store}, Runner: run, Log: b.log,
 		Policy:   func() extensions.Policy { return b.now.Load().cfg.Extensions.Policy() },
 		Services: extensions.Services{Tokens: b.countTokens, Embed: b.embed, Decide: b.decideFor},
+		Scorer:   b.scorer,
 		Kept:     talks{b.store, b.log},
 	})
 }

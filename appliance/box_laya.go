@@ -5,44 +5,90 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
 
+	"onebit/appliance/config"
+	"onebit/appliance/egress"
+	"onebit/appliance/route"
+	"onebit/engine/backend"
 	"onebit/extensions"
 	"onebit/extensions/laya/built"
+	"onebit/extensions/laya/scorer"
+	"onebit/extensions/policy"
 )
 
-// bindLaya makes the built-in classifier the one that says the class of each conversation, where the configuration wants
-// it and an admin has bound no other. A new version of the program brings its own, which takes the place of the old one.
-func (b *box) bindLaya(ctx context.Context) error {
-	if !b.now.Load().cfg.Extensions.Laya {
-		return nil
-	}
-	text := ""
-	if err := b.placeLaya(ctx); err != nil && ctx.Err() == nil {
-		text = "the built-in classifier is not bound: " + err.Error()
-		b.log.Warn(text)
-	}
-	b.problems.set("laya", text)
+// bindBuilt makes the built-in classifier the one that says the class of each conversation, and the built-in policy the one that
+// reads the policy file, where the configuration wants it and an admin has bound no other. A new version of the program
+// brings its own, which take the place of the old ones.
+func (b *box) bindBuilt(ctx context.Context) error {
+	b.bindLaya(ctx)
+	b.bindPolicy(ctx)
 	return nil // the default policy decides
 }
 
-func (b *box) placeLaya(ctx context.Context) error {
-	module, err := built.Module()
+func (b *box) bindLaya(ctx context.Context) {
+	e := b.now.Load().cfg.Extensions
+	var err error
+	switch {
+	case b.classifier != nil:
+		err = b.withdraw(ctx, extensions.ClassifierBinding, "laya")
+	case e.Laya:
+		err = b.place(ctx, builtIn{extensions.ClassifierBinding, "laya", built.Module, built.Manifest(), nil})
+	}
+	b.bound(ctx, "classifier", "laya", err)
+}
+
+func (b *box) bindPolicy(ctx context.Context) {
+	file := b.now.Load().policy
+	var err error
+	if file == nil {
+		err = b.withdraw(ctx, extensions.PolicyBinding, policy.Name)
+	} else {
+		err = b.place(ctx, builtIn{extensions.PolicyBinding, policy.Name, policy.Module, policy.Manifest(), file})
+	}
+	b.bound(ctx, "policy", "route_policy", err)
+}
+
+// bound tells how binding a built-in module ended.
+func (b *box) bound(ctx context.Context, what, problem string, err error) {
+	text := ""
+	if err != nil && ctx.Err() == nil {
+		text = "the built-in " + what + " is not bound: " + err.Error()
+		b.log.Warn(text)
+	}
+	b.problems.set(problem, text)
+}
+
+// builtIn is a module that the program carries, and where it goes.
+type builtIn struct {
+	binding, name string
+	module        func() ([]byte, error)
+	manifest      []byte
+	config        json.RawMessage
+}
+
+// place binds a module of ours unless somebody has bound another, or this one.
+func (b *box) place(ctx context.Context, m builtIn) error {
+	module, err := m.module()
 	if err != nil {
 		return err
 	}
 	sum := sha256.Sum256(module)
 	sha := hex.EncodeToString(sum[:])
 	now := b.extensions.Status()
-	if seat, ok := activeClassifier(now); ok && (seat.SHA256 == sha || !strings.HasPrefix(seat.Module, "laya@")) {
+	if seat, ok := active(now, m.binding); ok && (!ours(seat, m.name) || seat.SHA256 == sha && same(seat.Config, m.config)) {
 		return nil
 	}
-	if !slices.ContainsFunc(now.Modules, func(m extensions.Shown) bool { return m.SHA256 == sha }) {
+	if !slices.ContainsFunc(now.Modules, func(s extensions.Shown) bool { return s.SHA256 == sha }) {
 		u := b.extensions.Receive()
 		defer u.Close()
-		u.Manifest(built.Manifest())
+		u.Manifest(m.manifest)
 		if err := u.Module(bytes.NewReader(module), sha); err != nil {
 			return err
 		}
@@ -50,17 +96,44 @@ func (b *box) placeLaya(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := b.extensions.Activate(ctx, extensions.System(), extensions.ClassifierBinding, extensions.Placement{Module: sha}); err != nil {
+	p := extensions.Placement{Module: sha, Config: m.config}
+	if p.Config == nil {
+		p.Config = json.RawMessage("{}")
+	}
+	if err := b.extensions.Activate(ctx, extensions.System(), m.binding, p); err != nil {
 		return fmt.Errorf("activating it: %w", err)
 	}
-	b.log.Info("bound the built-in classifier", "sha", sha[:8])
+	b.log.Info("bound the built-in "+m.binding, "sha", sha[:8])
 	return nil
 }
 
-// activeClassifier is what decides the class now.
-func activeClassifier(l extensions.Listing) (extensions.Seat, bool) {
+// withdraw takes a module of ours away that is bound and no longer wanted.
+func (b *box) withdraw(ctx context.Context, binding, name string) error {
+	seat, ok := active(b.extensions.Status(), binding)
+	if !ok || !ours(seat, name) {
+		return nil
+	}
+	return b.extensions.Unbind(ctx, extensions.System(), binding)
+}
+
+// ours reports whether the box itself has bound its module.
+func ours(s extensions.Seat, name string) bool {
+	return strings.HasPrefix(s.Module, name+"@") && s.By == extensions.System().Person
+}
+
+// same reports whether two configurations are one, whatever their white space.
+func same(a, b json.RawMessage) bool {
+	var one, other bytes.Buffer
+	if len(b) == 0 {
+		b = json.RawMessage("{}")
+	}
+	return json.Compact(&one, a) == nil && json.Compact(&other, b) == nil && bytes.Equal(one.Bytes(), other.Bytes())
+}
+
+// active is what decides in a binding now.
+func active(l extensions.Listing, binding string) (extensions.Seat, bool) {
 	for _, bound := range l.Bindings {
-		if bound.Name != extensions.ClassifierBinding {
+		if bound.Name != binding {
 			continue
 		}
 		for _, s := range bound.Seats {
@@ -70,4 +143,49 @@ func activeClassifier(l extensions.Listing) (extensions.Seat, bool) {
 		}
 	}
 	return extensions.Seat{}, false
+}
+
+// newScorer makes what classifies in place of the built-in module; nil for nothing. Its program is started in a sandbox, as other
+// model servers are.
+func (b *box) newScorer(ctx context.Context, cfg config.Box, stdout, stderr io.Writer) (*classifier, error) {
+	option := cfg.Extensions.LayaModel
+	if option == "" {
+		return nil, nil
+	}
+	source, err := route.FindSource(option, func(name string) string {
+		if name == "ONEBIT_LAYA_GGML" { // a daemon is a program that nothing would confine
+			return ""
+		}
+		return os.Getenv(name)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("extensions.laya_model: %w", errors.New(strings.TrimPrefix(err.Error(), "--laya-model: ")))
+	}
+	k := classifierKit{machine: b.starts, options: backend.Options{LlamaServer: cfg.Programs.LlamaServer}, source: source, launch: b.launch}
+	if source.URL != "" {
+		client, err := egress.New(egress.Config{Allow: cfg.Egress.Private})
+		if err != nil {
+			return nil, err
+		}
+		k.transport = client.Transport(egress.Limits{Redirects: -1})
+	} else if os.Getenv(enginesVariable) != "" {
+		return nil, errors.New("extensions.laya_model: where another process starts the model servers it is the URL of one that runs")
+	}
+	return newClassifier(ctx, k, outputs{stdout: stdout, stderr: stderr, log: b.log})
+}
+
+// scorer is what classifies where no module does.
+func (b *box) scorer() scorer.Scorer {
+	if b.classifier == nil {
+		return nil
+	}
+	return b.classifier
+}
+
+// runScorer keeps it until ctx ends.
+func (b *box) runScorer(ctx context.Context) error {
+	if b.classifier != nil {
+		b.classifier.run(ctx)
+	}
+	return nil
 }

@@ -135,6 +135,9 @@ func (b *box) reload(ctx context.Context) error {
 	if err == nil {
 		err = b.adopt(ctx, a)
 	}
+	if err == nil {
+		b.bindPolicy(ctx)
+	}
 	if err != nil {
 		b.log.Error("the configuration stays as it was", "why", err)
 		b.problems.set("reload", "the configuration is not in force, the one before is: "+err.Error())

@@ -137,14 +137,14 @@ func (b *box) watch(ctx context.Context) error {
 	defer signal.Stop(hangup)
 	tick := time.NewTicker(look)
 	defer tick.Stop()
-	last := b.options.stamp()
+	last := b.stamp()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-hangup:
 		case <-tick.C:
-			now := b.options.stamp()
+			now := b.stamp()
 			steady := now == last
 			last = now
 			if seen := b.seen.Load(); !steady || now == *seen {
@@ -161,13 +161,16 @@ func (b *box) watch(ctx context.Context) error {
 	}
 }
 
-// stamp is what changes when a configuration file does, or another one is there.
-func (o boxOptions) stamp() string {
-	var all strings.Builder
-	paths := []string{o.file}
-	if o.file == "" {
-		paths = []string{filepath.Join(o.state, configNames[0]), filepath.Join(o.state, configNames[1])}
+// stamp is what changes when the configuration file or the file with the routing policy does, or another one is there.
+func (b *box) stamp() string {
+	paths := []string{b.options.file}
+	if b.options.file == "" {
+		paths = []string{filepath.Join(b.options.state, configNames[0]), filepath.Join(b.options.state, configNames[1])}
 	}
+	if now := b.now.Load(); now != nil && now.cfg.Extensions.RoutePolicy != "" {
+		paths = append(paths, now.cfg.Extensions.RoutePolicy)
+	}
+	var all strings.Builder
 	for _, path := range paths {
 		if info, err := os.Stat(path); err == nil {
 			fmt.Fprint(&all, info.Size(), " ", info.ModTime().UnixNano(), " ", info.Mode())

@@ -25,6 +25,7 @@ const usage = `usage: 1bit COMMAND [options]
   serve     serve a model over an OpenAI-compatible API
   chat      talk to a model in the terminal
   decide    answer typed questions about a text with probabilities
+  route     say what kind of request a text is, and on which device it would run
   model     obtain, import and quantise models, plan what fits where
   backend   install the servers that run models, go back to the version before
   appliance run a box: many models, people, keys, HTTPS
@@ -78,6 +79,8 @@ func (p program) run(ctx context.Context, args []string) int {
 		return p.chat(ctx, rest)
 	case "decide":
 		return p.decide(ctx, rest)
+	case "route":
+		return p.route(ctx, rest)
 	case "model":
 		return runModel(rest, p.stdout, p.stderr)
 	case "backend":

@@ -47,7 +47,7 @@ func newRouting(ctx context.Context, machine *backend.Machine, o backend.Options
 	if r.source, err = route.FindSource(o.LayaModel, os.Getenv); err != nil {
 		return nil, err
 	}
-	if r.said, err = newClassifier(ctx, machine, o, r.source, out); err != nil {
+	if r.said, err = newClassifier(ctx, classifierKit{machine: machine, options: o, source: r.source}, out); err != nil {
 		return nil, err
 	}
 	dir, clean, err := route.ModuleDir(os.UserCacheDir)
@@ -87,42 +87,53 @@ type classifier struct {
 	server *backend.Lazy  // nil for a daemon, and for a server of others
 }
 
+// classifierKit is what a classifier is made of.
+type classifierKit struct {
+	machine   *backend.Machine
+	options   backend.Options // programs and libraries
+	source    route.Source
+	launch    launcher          // how its program is started; nil: as it is
+	transport http.RoundTripper // to the server of others; nil for the usual one
+}
+
 // newClassifier makes what a source says; nil for the built-in classifier.
-func newClassifier(ctx context.Context, machine *backend.Machine, o backend.Options, from route.Source, out outputs) (*classifier, error) {
+func newClassifier(ctx context.Context, k classifierKit, out outputs) (*classifier, error) {
 	c := &classifier{}
 	var err error
 	switch {
-	case from.Builtin():
+	case k.source.Builtin():
 		return nil, nil
-	case from.Daemon != "":
-		c.daemon, err = from.NewDaemon(backend.RuntimeOf(machine, o), out.log)
+	case k.source.Daemon != "":
+		c.daemon, err = k.source.NewDaemon(backend.RuntimeOf(k.machine, k.options), out.log)
 		c.Scorer = c.daemon
 		return c, err
-	case from.URL != "":
-		s, err := scorer.NewDecisions(from.URL, &http.Client{})
-		if err != nil {
-			return nil, err
-		}
-		s.Wording = from.Wording
-		c.Scorer = s
-		return c, nil
+	case k.source.URL != "":
+		return c, c.at(k.source.URL, k.transport, k.source.Wording)
 	}
-	spec, err := backend.PlanDecider(ctx, machine, backend.Options{Model: from.Model, Device: engine.Device(from.Device), LlamaServer: o.LlamaServer, LibHSA: o.LibHSA})
+	o := backend.Options{Model: k.source.Model, Device: engine.Device(k.source.Device), LlamaServer: k.options.LlamaServer, LibHSA: k.options.LibHSA}
+	spec, err := backend.PlanDecider(ctx, k.machine, o)
 	if err != nil {
 		return nil, err
 	}
 	cfg := childConfig(spec, out)
 	cfg.Name, cfg.Proof, cfg.Parts = "laya", backend.Word, false
+	if k.launch != nil {
+		cfg.Launch = k.launch(o, 0, spec)
+	}
 	if c.server, err = backend.NewLazy(backend.LazyConfig{Child: cfg, Turn: make(chan struct{}, 1)}); err != nil {
 		return nil, err
 	}
-	s, err := scorer.NewDecisions("http://laya", &http.Client{Transport: through{c.server}})
-	if err != nil {
-		return nil, err
+	return c, c.at("http://laya", through{c.server}, k.source.Wording)
+}
+
+// at makes a server that answers decisions the scorer.
+func (c *classifier) at(url string, by http.RoundTripper, wording int) error {
+	s, err := scorer.NewDecisions(url, &http.Client{Transport: by})
+	if err == nil {
+		s.Wording = wording
+		c.Scorer = s
 	}
-	s.Wording = from.Wording
-	c.Scorer = s
-	return c, nil
+	return err
 }
 
 // run keeps the program until ctx ends. It is asked once at the start, so that the first conversation does not wait for it.

@@ -206,6 +206,8 @@ type Extensions struct {
 	Headers      []string `yaml:"headers" about:"headers of requests that modules may see"`
 	Params       []string `yaml:"params" about:"parameters of requests that modules may set"`
 	Laya         bool     `yaml:"laya" about:"bind the built-in classifier, where nothing else is bound as one; taken up at the next start"`
+	LayaModel    string   `yaml:"laya_model" about:"what says the class in its place: a folder or a .gguf file with a decision model, or the URL of a server that has one; taken up at the next start"`
+	RoutePolicy  string   `yaml:"route_policy" about:"file with a routing policy as JSON, bound where nothing else is bound as one; read again when it changes"`
 }
 
 // Documents says which documents the box brings in by itself.

@@ -88,13 +88,15 @@ type box struct {
 	plan   func(ctx context.Context, o backend.Options) (*backend.Plan, error)
 	launch func(o backend.Options, n int, c backend.ChildSpec) backend.Launch
 
-	reloading sync.Mutex // one reload at a time
-	changing  sync.Mutex // one change of the settings at a time; taken before reloading
-	now       atomic.Pointer[boxAssembly]
-	api       atomic.Pointer[gateway.Gateway]
-	seen      atomic.Pointer[string] // the stamp of the configuration file when it was last read
-	downloads downloads
-	problems  problems
+	reloading  sync.Mutex // one reload at a time
+	changing   sync.Mutex // one change of the settings at a time; taken before reloading
+	now        atomic.Pointer[boxAssembly]
+	api        atomic.Pointer[gateway.Gateway]
+	seen       atomic.Pointer[string] // the stamp of the configuration's files when they were last read
+	policyFile atomic.Pointer[string] // the routing policy that the configuration named then; empty for none
+	binding    sync.Mutex             // built-in modules are bound one at a time
+	downloads  downloads
+	problems   problems
 
 	extensions *extensions.Manager
 	classifier *classifier // in place of the built-in one; nil for that

@@ -100,9 +100,13 @@ func (b *box) read(ctx context.Context) (*boxAssembly, error) {
 
 // readWith does so with other settings.
 func (b *box) readWith(ctx context.Context, values map[string]string) (*boxAssembly, error) {
-	seen := b.stamp() // before it is read: a change meanwhile is read again
-	b.seen.Store(&seen)
+	stamp := b.options.stamp() // before it is read: a change meanwhile is read again
 	cfg, origins, err := b.options.read(values)
+	if err == nil {
+		b.policyFile.Store(&cfg.Extensions.RoutePolicy)
+	}
+	stamp += stampOf(b.policyFile.Load())
+	b.seen.Store(&stamp)
 	if err != nil {
 		return nil, err
 	}

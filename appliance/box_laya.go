@@ -37,20 +37,22 @@ func (b *box) bindLaya(ctx context.Context) {
 	var err error
 	switch {
 	case b.classifier != nil:
-		err = b.withdraw(ctx, extensions.ClassifierBinding, "laya")
+		err = b.withdraw(ctx, builtIn{binding: extensions.ClassifierBinding, name: "laya", by: extensions.System()})
 	case e.Laya:
-		err = b.place(ctx, builtIn{extensions.ClassifierBinding, "laya", built.Module, built.Manifest(), nil})
+		err = b.place(ctx, builtIn{extensions.ClassifierBinding, "laya", extensions.System(), built.Module, built.Manifest(), nil})
 	}
 	b.bound(ctx, "classifier", "laya", err)
 }
 
 func (b *box) bindPolicy(ctx context.Context) {
+	b.binding.Lock()
+	defer b.binding.Unlock()
 	file := b.now.Load().policy
 	var err error
 	if file == nil {
-		err = b.withdraw(ctx, extensions.PolicyBinding, policy.Name)
+		err = b.withdraw(ctx, builtIn{binding: extensions.PolicyBinding, name: policy.Name, by: theConfiguration})
 	} else {
-		err = b.place(ctx, builtIn{extensions.PolicyBinding, policy.Name, policy.Module, policy.Manifest(), file})
+		err = b.place(ctx, builtIn{extensions.PolicyBinding, policy.Name, theConfiguration, policy.Module, policy.Manifest(), file})
 	}
 	b.bound(ctx, "policy", "route_policy", err)
 }
@@ -65,9 +67,13 @@ func (b *box) bound(ctx context.Context, what, problem string, err error) {
 	b.problems.set(problem, text)
 }
 
+// theConfiguration binds what its file says, and nothing that an admin has bound, who on this machine is the system as well.
+var theConfiguration = extensions.Who{Person: "configuration"}
+
 // builtIn is a module that the program carries, and where it goes.
 type builtIn struct {
 	binding, name string
+	by            extensions.Who
 	module        func() ([]byte, error)
 	manifest      []byte
 	config        json.RawMessage
@@ -82,7 +88,7 @@ func (b *box) place(ctx context.Context, m builtIn) error {
 	sum := sha256.Sum256(module)
 	sha := hex.EncodeToString(sum[:])
 	now := b.extensions.Status()
-	if seat, ok := active(now, m.binding); ok && (!ours(seat, m.name) || seat.SHA256 == sha && same(seat.Config, m.config)) {
+	if seat, ok := active(now, m.binding); ok && (!m.bound(seat) || seat.SHA256 == sha && same(seat.Config, m.config)) {
 		return nil
 	}
 	if !slices.ContainsFunc(now.Modules, func(s extensions.Shown) bool { return s.SHA256 == sha }) {
@@ -92,7 +98,7 @@ func (b *box) place(ctx context.Context, m builtIn) error {
 		if err := u.Module(bytes.NewReader(module), sha); err != nil {
 			return err
 		}
-		if _, err := b.extensions.Add(ctx, extensions.System(), u); err != nil {
+		if _, err := b.extensions.Add(ctx, m.by, u); err != nil {
 			return err
 		}
 	}
@@ -100,7 +106,7 @@ func (b *box) place(ctx context.Context, m builtIn) error {
 	if p.Config == nil {
 		p.Config = json.RawMessage("{}")
 	}
-	if err := b.extensions.Activate(ctx, extensions.System(), m.binding, p); err != nil {
+	if err := b.extensions.Activate(ctx, m.by, m.binding, p); err != nil {
 		return fmt.Errorf("activating it: %w", err)
 	}
 	b.log.Info("bound the built-in "+m.binding, "sha", sha[:8])
@@ -108,17 +114,17 @@ func (b *box) place(ctx context.Context, m builtIn) error {
 }
 
 // withdraw takes a module of ours away that is bound and no longer wanted.
-func (b *box) withdraw(ctx context.Context, binding, name string) error {
-	seat, ok := active(b.extensions.Status(), binding)
-	if !ok || !ours(seat, name) {
+func (b *box) withdraw(ctx context.Context, m builtIn) error {
+	seat, ok := active(b.extensions.Status(), m.binding)
+	if !ok || !m.bound(seat) {
 		return nil
 	}
-	return b.extensions.Unbind(ctx, extensions.System(), binding)
+	return b.extensions.Unbind(ctx, m.by, m.binding)
 }
 
-// ours reports whether the box itself has bound its module.
-func ours(s extensions.Seat, name string) bool {
-	return strings.HasPrefix(s.Module, name+"@") && s.By == extensions.System().Person
+// bound reports whether the box itself has bound its module.
+func (m builtIn) bound(s extensions.Seat) bool {
+	return strings.HasPrefix(s.Module, m.name+"@") && s.By == m.by.Person
 }
 
 // same reports whether two configurations are one, whatever their white space.

@@ -162,20 +162,26 @@ func (b *box) watch(ctx context.Context) error {
 }
 
 // stamp is what changes when the configuration file or the file with the routing policy does, or another one is there.
-func (b *box) stamp() string {
-	paths := []string{b.options.file}
-	if b.options.file == "" {
-		paths = []string{filepath.Join(b.options.state, configNames[0]), filepath.Join(b.options.state, configNames[1])}
-	}
-	if now := b.now.Load(); now != nil && now.cfg.Extensions.RoutePolicy != "" {
-		paths = append(paths, now.cfg.Extensions.RoutePolicy)
+func (b *box) stamp() string { return b.options.stamp() + stampOf(b.policyFile.Load()) }
+
+// stamp is what changes when a configuration file does, or another one is there.
+func (o boxOptions) stamp() string {
+	paths := []string{o.file}
+	if o.file == "" {
+		paths = []string{filepath.Join(o.state, configNames[0]), filepath.Join(o.state, configNames[1])}
 	}
 	var all strings.Builder
 	for _, path := range paths {
-		if info, err := os.Stat(path); err == nil {
-			fmt.Fprint(&all, info.Size(), " ", info.ModTime().UnixNano(), " ", info.Mode())
-		}
-		fmt.Fprint(&all, ";")
+		all.WriteString(stampOf(&path))
 	}
 	return all.String()
+}
+
+func stampOf(path *string) string {
+	if path != nil && *path != "" {
+		if info, err := os.Stat(*path); err == nil {
+			return fmt.Sprint(info.Size(), " ", info.ModTime().UnixNano(), " ", info.Mode(), ";")
+		}
+	}
+	return ";"
 }

@@ -45,7 +45,10 @@ func listed(items ...[]byte) []byte {
 
 // policyModule makes a module that answers words where the request offers a candidate whose id begins with la, and has
 // no opinion elsewhere. With always it answers in every case.
-func policyModule(words string, always bool) []byte {
+func policyModule(words string, always bool) []byte { return moduleWhere(`"id":"la`, words, always) }
+
+// moduleWhere does so where the request has eight bytes in it.
+func moduleWhere(mark, words string, always bool) []byte {
 	const buffer, answer = 4096, 1024
 	i32 := func(n int64) []byte { return append([]byte{0x41}, leb(n, true)...) }
 	packed := append([]byte{0x42}, leb(answer<<32|int64(len(words)), true)...)
@@ -53,8 +56,8 @@ func policyModule(words string, always bool) []byte {
 	name := func(s string) []byte { return sized([]byte(s)) }
 	export := func(s string, kind, index byte) []byte { return append(name(s), kind, index) }
 	body := func(locals []byte, code ...[]byte) []byte { return sized(locals, bytes.Join(code, nil), []byte{0x0b}) }
-	var wanted int64 // the eight bytes "id":"la
-	for i, c := range []byte(`"id":"la`) {
+	var wanted int64 // the eight bytes
+	for i, c := range []byte(mark) {
 		wanted |= int64(c) << (8 * i)
 	}
 	route := packed

@@ -55,7 +55,7 @@ type Options struct {
 	NoRecipes bool
 
 	// SlotDir is an absolute folder in which a chat child keeps the state of its slots, when it is asked to; empty for none.
-	// It must be there when the child starts. The devices cpu, vulkan, hrx and rocm have this.
+	// It must be there when the child starts; a keeper makes it. The devices cpu, vulkan, hrx and rocm have this.
 	SlotDir string
 
 	// Append is put behind the command line of every llama-server. serve leaves it empty.

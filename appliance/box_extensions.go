@@ -185,18 +185,6 @@ func (c chooser) Decide(ctx context.Context, in extensions.Input) extensions.Out
 	return c.b.extensions.Decide(ctx, in)
 }
 
-// expect is how much of a prompt a model has at hand, as far as its prompt cache knows.
-func (b *box) expect(model string, req *engine.Request) int {
-	if b.cache == nil {
-		return 0
-	}
-	chain, err := b.cache.Chain(model, req)
-	if err != nil {
-		return 0
-	}
-	return b.cache.Expect(model, chain)
-}
-
 func (c chooser) Settle(ctx context.Context, o extensions.Outcome, s extensions.Served) {
 	c.b.extensions.Settle(ctx, o, s)
 }

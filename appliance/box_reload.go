@@ -44,7 +44,7 @@ func (b *box) prepare(ctx context.Context, a *boxAssembly) (_ *change, err error
 		return nil, err
 	}
 	if c.api, err = gateway.New(gateway.Config{
-		Fleet: fleet{b}, Door: door{b}, Decider: chooser{b}, Expect: b.expect, Documents: reading{b}, Responses: archive{b},
+		Fleet: fleet{b}, Door: door{b}, Decider: chooser{b}, Expect: b.cache.Expect, Documents: reading{b}, Responses: archive{b},
 		Metrics: b.metrics, Limits: a.cfg.Limits(), Log: b.log,
 	}); err != nil {
 		return nil, err

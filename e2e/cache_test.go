@@ -218,7 +218,8 @@ func TestCacheReplay(t *testing.T) {
 		without := replay(t, alone.poster(), min(turns, 3), tokens)
 		alone.stop()
 		t.Logf("the engine alone reused %.1f%%", 100*without)
-		if without > with/2 {
+		// the reference's server leaves such lines out by itself, and keeps prompts in memory, for whoever comes
+		if more == "" && without > with/2 {
 			t.Errorf("the engine alone reused %.1f%%: this shows nothing", 100*without)
 		}
 	})

@@ -106,8 +106,11 @@ func writeUntilKilled(ctx context.Context, dir string) error {
 		return fmt.Errorf("after the sweep: %w", err)
 	}
 	there, err := filepath.Glob(filepath.Join(files, "*", "*"))
-	if err != nil || len(there) != after {
-		return fmt.Errorf("after the sweep %d are recorded, and there are %d files, %v", after, len(there), err)
+	if err != nil {
+		return err
+	}
+	if len(there) != after {
+		return fmt.Errorf("after the sweep %d are recorded, and there are %d files", after, len(there))
 	}
 	fmt.Println("have", before, after)
 	server := newFake(nil, 2)

@@ -245,23 +245,18 @@ func (c *Cache) scope(word string) (h Hash) {
 	return h
 }
 
-// Chain is the chain of a request as it is known here.
-func (c *Cache) Chain(model string, req *engine.Request) (prefix.Chain, error) {
+// Expect is how many tokens of a request's prompt would be reused by a model, as far as is known. It is quick where nothing of
+// whose prompt it is is kept.
+func (c *Cache) Expect(model string, req *engine.Request) (tokens int) {
 	scope := c.scope(req.Scope)
-	return chainOf(scope, model, req)
-}
-
-func chainOf(scope Hash, model string, req *engine.Request) (prefix.Chain, error) {
-	chain, err := prefix.Of(hex.EncodeToString(scope[:]), model, req)
-	if len(chain.Blocks) > maxPoints {
-		chain.Blocks = chain.Blocks[:maxPoints]
+	if !c.holds(model, scope) {
+		return 0
 	}
-	return chain, err
-}
-
-// Expect is how many tokens of a prompt would be reused, as far as is known.
-func (c *Cache) Expect(model string, chain prefix.Chain) (tokens int) {
-	if len(chain.Blocks) == 0 {
+	if c.cfg.Settings().Steady {
+		req, _ = prefix.Steady(req)
+	}
+	chain, err := chainOf(scope, model, req)
+	if err != nil || len(chain.Blocks) == 0 {
 		return 0
 	}
 	for _, b := range c.wrapped() {
@@ -278,6 +273,32 @@ func (c *Cache) Expect(model string, chain prefix.Chain) (tokens int) {
 		}
 	}
 	return tokens
+}
+
+// holds reports whether anything of a scope is kept for a model.
+func (c *Cache) holds(model string, scope Hash) bool {
+	for _, b := range c.wrapped() {
+		if b.model == model && b.holds(scope) {
+			return true
+		}
+	}
+	dir := folder(model)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, e := range c.entries {
+		if e.Scope == scope && e.Model == dir {
+			return true
+		}
+	}
+	return false
+}
+
+func chainOf(scope Hash, model string, req *engine.Request) (prefix.Chain, error) {
+	chain, err := prefix.Of(hex.EncodeToString(scope[:]), model, req)
+	if len(chain.Blocks) > maxPoints {
+		chain.Blocks = chain.Blocks[:maxPoints]
+	}
+	return chain, err
 }
 
 // wrapped are the backends of the moment.

@@ -464,9 +464,7 @@ func TestExpect(t *testing.T) {
 	k := b.talk("anna", long(500, 1))
 	k.say("hello")
 	expect := func(scope string) int {
-		chain, err := b.cache.Chain("m", &engine.Request{Kind: engine.Chat, Raw: k.body(), Scope: scope})
-		must(t, err)
-		return b.cache.Expect("m", chain)
+		return b.cache.Expect("m", &engine.Request{Kind: engine.Chat, Raw: k.body(), Scope: scope})
 	}
 	near(t, "expected of the slot", expect("anna"), 500, 95)
 	if n := expect("bert"); n != 0 {

@@ -252,6 +252,13 @@ func (b *Backend) lose() {
 	}
 }
 
+// holds reports whether a slot has something of a scope.
+func (b *Backend) holds(scope Hash) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.ContainsFunc(b.slots, func(s *slot) bool { return s.known && s.scope == scope })
+}
+
 // expect is how many tokens of a prompt the slots hold.
 func (b *Backend) expect(chain prefix.Chain) (tokens int) {
 	b.mu.Lock()

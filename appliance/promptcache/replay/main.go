@@ -4,6 +4,7 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -40,7 +41,7 @@ func main() {
 		servers = append(servers, o.llama)
 	}
 	for _, llama := range servers {
-		if err := compare(o, llama); err != nil {
+		if err := compare(context.Background(), o, llama); err != nil {
 			fmt.Fprintln(os.Stderr, "replay:", err)
 			os.Exit(1)
 		}
@@ -48,7 +49,7 @@ func main() {
 }
 
 // compare plays with the index and without, and shows both.
-func compare(o options, llama string) error {
+func compare(ctx context.Context, o options, llama string) error {
 	name := "the built-in engine"
 	if llama != "" {
 		name = "llama-server"
@@ -58,7 +59,7 @@ func compare(o options, llama string) error {
 		fmt.Printf(", everything stopped and started after turn %d", o.turns/2)
 	}
 	fmt.Println()
-	without, err := play(o, &alone{o: o, llama: llama})
+	without, err := play(ctx, o, &alone{o: o, llama: llama})
 	if err != nil {
 		return fmt.Errorf("without the index: %w", err)
 	}
@@ -67,7 +68,7 @@ func compare(o options, llama string) error {
 		return err
 	}
 	defer b.remove()
-	with, err := play(o, b)
+	with, err := play(ctx, o, b)
 	if err != nil {
 		return fmt.Errorf("with the index: %w", err)
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,7 +15,7 @@ import (
 
 // server is what is played against.
 type server interface {
-	start() error
+	start(ctx context.Context) error
 	stop() error
 	client() (*http.Client, string) // and the address before /v1
 }
@@ -26,8 +27,8 @@ type message struct {
 }
 
 // play runs all conversations, in turn.
-func play(o options, s server) (all []turn, err error) {
-	if err := s.start(); err != nil {
+func play(ctx context.Context, o options, s server) (all []turn, err error) {
+	if err := s.start(ctx); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -41,7 +42,7 @@ func play(o options, s server) (all []turn, err error) {
 			if err := s.stop(); err != nil {
 				return nil, err
 			}
-			if err := s.start(); err != nil {
+			if err := s.start(ctx); err != nil {
 				return nil, err
 			}
 		}
@@ -51,7 +52,7 @@ func play(o options, s server) (all []turn, err error) {
 				head = ""
 			}
 			talks[i] = append(talks[i], message{"user", fmt.Sprintf("Result %d of the tool: %s Go on.", number, prose(12, 100*number+i))})
-			t, said, err := ask(s, append([]message{{"system", head + prose(o.tokens, i)}}, talks[i]...))
+			t, said, err := ask(ctx, s, append([]message{{"system", head + prose(o.tokens, i)}}, talks[i]...))
 			if err != nil {
 				return nil, fmt.Errorf("turn %d of conversation %d: %w", number+1, i+1, err)
 			}
@@ -77,7 +78,7 @@ func prose(tokens, number int) string {
 }
 
 // ask sends a chat and measures the time to its first token.
-func ask(s server, messages []message) (t turn, said string, err error) {
+func ask(ctx context.Context, s server, messages []message) (t turn, said string, err error) {
 	body, err := json.Marshal(map[string]any{
 		"model": "small", "messages": messages, "max_tokens": 8, "temperature": 0, "stream": true, "stream_options": map[string]bool{"include_usage": true},
 	})
@@ -86,7 +87,12 @@ func ask(s server, messages []message) (t turn, said string, err error) {
 	}
 	client, at := s.client()
 	begin := time.Now()
-	res, err := client.Post(at+"/v1/chat/completions", "application/json", bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, at+"/v1/chat/completions", bytes.NewReader(body))
+	if err != nil {
+		return t, "", err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	res, err := client.Do(r)
 	if err != nil {
 		return t, "", err
 	}
@@ -112,8 +118,11 @@ func ask(s server, messages []message) (t turn, said string, err error) {
 			}
 			Error json.RawMessage
 		}
-		if err := json.Unmarshal([]byte(data), &e); err != nil || e.Error != nil {
-			return t, "", fmt.Errorf("an event: %v %s", err, data)
+		if err := json.Unmarshal([]byte(data), &e); err != nil {
+			return t, "", err
+		}
+		if e.Error != nil {
+			return t, "", fmt.Errorf("it says %s", e.Error)
 		}
 		if len(e.Choices) > 0 && e.Choices[0].Delta.Content != "" {
 			if t.first == 0 {

@@ -22,16 +22,19 @@ const patience = 3 * time.Minute
 type process struct {
 	cmd  *exec.Cmd
 	out  *bytes.Buffer
-	done chan error
+	done chan struct{}
 }
 
-func (p *process) run(bin string, args ...string) error {
-	p.cmd, p.out, p.done = exec.Command(bin, args...), &bytes.Buffer{}, make(chan error, 1)
+func (p *process) run(ctx context.Context, bin string, args ...string) error {
+	p.cmd, p.out, p.done = exec.CommandContext(ctx, bin, args...), &bytes.Buffer{}, make(chan struct{})
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	if err := p.cmd.Start(); err != nil {
 		return err
 	}
-	go func() { p.done <- p.cmd.Wait() }()
+	go func(cmd *exec.Cmd, done chan struct{}) {
+		_ = cmd.Wait() // what it said tells more
+		close(done)
+	}(p.cmd, p.done)
 	return nil
 }
 
@@ -54,15 +57,15 @@ func (p *process) end() error {
 }
 
 // ready waits until a path answers 200.
-func (p *process) ready(client *http.Client, url string) error {
+func (p *process) ready(ctx context.Context, client *http.Client, url string) error {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		select {
-		case err := <-p.done:
+		case <-p.done:
 			p.cmd = nil
-			return fmt.Errorf("it ended: %v\n%s", err, p.out)
+			return fmt.Errorf("it ended\n%s", p.out)
 		default:
 		}
-		res, err := client.Get(url)
+		res, err := get(ctx, client, url)
 		if err != nil {
 			continue
 		}
@@ -72,6 +75,15 @@ func (p *process) ready(client *http.Client, url string) error {
 		}
 	}
 	return fmt.Errorf("it is not ready\n%s", p.out)
+}
+
+// get asks a server for something.
+func get(ctx context.Context, client *http.Client, url string) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	return client.Do(r)
 }
 
 // size is the context over all slots.
@@ -87,8 +99,8 @@ type alone struct {
 	url string
 }
 
-func (a *alone) start() error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func (a *alone) start(ctx context.Context) error {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
@@ -101,10 +113,10 @@ func (a *alone) start() error {
 		args = append(args, "--llama-server", filepath.Join(a.llama, "llama-server"))
 	}
 	a.url = "http://127.0.0.1:" + port
-	if err := a.run(a.o.bin, args...); err != nil {
+	if err := a.run(ctx, a.o.bin, args...); err != nil {
 		return err
 	}
-	return a.ready(http.DefaultClient, a.url+"/health")
+	return a.ready(ctx, http.DefaultClient, a.url+"/health")
 }
 
 func (a *alone) stop() error                    { return a.end() }
@@ -145,29 +157,29 @@ func newBoxed(o options, llama string) (*boxed, error) {
 	}}}}, nil
 }
 
-func (b *boxed) start() error {
-	if err := b.run(b.o.bin, "appliance", "--state", b.dir); err != nil {
+func (b *boxed) start(ctx context.Context) error {
+	if err := b.run(ctx, b.o.bin, "appliance", "--state", b.dir); err != nil {
 		return err
 	}
-	return b.loaded()
+	return b.loaded(ctx)
 }
 
 // loaded waits until the model is in memory: what is measured is the prompt.
-func (b *boxed) loaded() error {
-	if err := b.ready(b.http, "http://box/health"); err != nil {
+func (b *boxed) loaded(ctx context.Context) error {
+	if err := b.ready(ctx, b.http, "http://box/health"); err != nil {
 		return err
 	}
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		var all struct{ Models []struct{ State string } }
-		if err := b.get("/admin/v1/models", &all); err == nil && len(all.Models) == 1 && all.Models[0].State == "loaded" {
+		if err := b.get(ctx, "/admin/v1/models", &all); err == nil && len(all.Models) == 1 && all.Models[0].State == "loaded" {
 			return nil
 		}
 	}
 	return fmt.Errorf("its model is not loaded\n%s", b.out)
 }
 
-func (b *boxed) get(path string, into any) error {
-	res, err := b.http.Get("http://box" + path)
+func (b *boxed) get(ctx context.Context, path string, into any) error {
+	res, err := get(ctx, b.http, "http://box"+path)
 	if err != nil {
 		return err
 	}
@@ -185,7 +197,7 @@ func (b *boxed) stop() error {
 		Restores, Saves, Wrong, Bytes,
 		Entries int64
 	}
-	if err := b.get("/admin/v1/prompt-cache", &s); err == nil {
+	if err := b.get(context.Background(), "/admin/v1/prompt-cache", &s); err == nil {
 		b.said = fmt.Sprintf("since the last start the index expected %d tokens to be reused and got %d; restored %d states, saved %d; %d claims were wrong; %d files, %d MiB",
 			s.Expected, s.Saved, s.Restores, s.Saves, s.Wrong, s.Entries, s.Bytes>>20)
 	}

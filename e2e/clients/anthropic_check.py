@@ -55,6 +55,11 @@ marked = client.messages.create(**question, system=system).usage
 counted = client.messages.count_tokens(model=model, system=system, messages=question["messages"]).input_tokens
 assert marked.input_tokens + marked.cache_read_input_tokens + marked.cache_creation_input_tokens == counted > 160, (marked, counted)
 
+if root:  # a box keeps what is marked, and says so
+    assert marked.cache_creation_input_tokens > 100, marked
+    again = client.messages.create(**question, system=system).usage
+    assert again.cache_read_input_tokens > 100 and again.cache_creation_input_tokens == 0, again
+
 # stop sequences say which one fired
 m = client.messages.create(**question, stop_sequences=["nonsense", "Paris"])
 assert m.stop_reason == "stop_sequence" and m.stop_sequence == "Paris" and "Paris" not in m.content[0].text, m

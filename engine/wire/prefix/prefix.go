@@ -70,7 +70,7 @@ var indifferent = map[string]bool{
 // What the APIs refuse is an *engine.InvalidError: a cache_control that is not ephemeral, or not for 5m or 1h; a
 // prompt_cache_breakpoint whose mode is not explicit; a mode that is unknown; a time that is none, or longer than a day;
 // a prompt_cache_key that is no text of at most 64 characters. More marks than Written are no mistake here: the newest
-// count, and one fewer where the prompt's end is kept anyway.
+// count, and one fewer where the prompt's end is kept anyway. All blocks can be found again, marked or not, however far back.
 func Of(scope, model string, req *engine.Request) (Chain, error) {
 	w := writer{hash: sha256.New(), small: make([]byte, 0, 2048)}
 	prompt := w.head(scope, model, req)

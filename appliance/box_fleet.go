@@ -138,12 +138,13 @@ func noPlace(busy *pool.BusyError) error {
 
 // List tells what models there are and where they stand.
 func (f fleet) List() []gateway.Listed {
-	states := map[string]pool.Status{}
-	for _, s := range f.b.pool.List() {
+	listed, models := f.b.pool.List(), f.b.now.Load().models
+	states := make(map[string]pool.Status, len(listed))
+	for _, s := range listed {
 		states[s.Name] = s
 	}
-	var all []gateway.Listed
-	for _, m := range f.b.now.Load().models {
+	all := make([]gateway.Listed, 0, len(models))
+	for _, m := range models {
 		l := gateway.Listed{
 			Name: m.Name, Device: engine.Device(m.Device), Role: m.role(), State: string(states[m.Name].Phase), Created: m.created,
 			Info: engine.Info{Context: m.perSlot()}, Failed: !m.here() || states[m.Name].Phase == pool.Failed, Waiting: states[m.Name].Waiting,

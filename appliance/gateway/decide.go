@@ -56,7 +56,9 @@ type offer struct {
 
 // candidates are the models that may serve a request of whoever the context is of.
 func (g *Gateway) candidates(ctx context.Context) (o offer) {
-	for _, l := range g.seen(ctx) {
+	seen := g.seen(ctx)
+	o.candidates, o.free = make([]abi.Candidate, 0, len(seen)), make([]string, 0, len(seen))
+	for _, l := range seen {
 		if l.Role != Chat || !l.chosen() {
 			continue
 		}

@@ -281,8 +281,9 @@ func fleetObject(l Listed) modelObject {
 
 // seen are the models of the fleet that a request may know of.
 func (g *Gateway) seen(ctx context.Context) []Listed {
-	var seen []Listed
-	for _, l := range g.cfg.Fleet.List() {
+	all := g.cfg.Fleet.List()
+	seen := make([]Listed, 0, len(all))
+	for _, l := range all {
 		if g.cfg.Door == nil || g.cfg.Door.Sees(ctx, l.Name) {
 			seen = append(seen, l)
 		}

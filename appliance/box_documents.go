@@ -9,10 +9,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -298,19 +300,42 @@ func ask(ctx context.Context, b engine.Backend, kind engine.Kind, raw []byte, an
 	return fmt.Errorf("%w: %w", ingest.ErrUnavailable, err)
 }
 
-// ranker orders passages by a reranking model of the box.
-type ranker struct{ backend engine.Backend }
+// ranker orders passages by a reranking model of the box or, late, by the embedding model's vectors of all tokens.
+type ranker struct {
+	backend engine.Backend
+	late    bool
+	before  catalog.Prefixes // what the embedding model wants before texts
+}
 
+// What late interaction reads, which is what it costs: so many passages, and so many tokens of each.
+const (
+	latePassages = 16
+	lateTokens   = 192
+)
+
+// reranker is the box's reranking model, nil without. That it cannot be asked leaves the order as it is.
 func (s *shelves) reranker(context.Context) (search.Reranker, error) {
-	m, ok := s.model("reranking")
-	if !ok {
-		return nil, nil
+	if m, ok := s.model("reranking"); ok {
+		return ranker{backend: s.b.pool.Backend(m.Name)}, nil
 	}
-	return ranker{s.b.pool.Backend(m.Name)}, nil
+	now := s.b.now.Load()
+	if m, ok := s.model("embedding"); ok && now.cfg.Documents.Late {
+		late := ranker{backend: s.b.pool.Backend(m.Name), late: true, before: catalog.PrefixesOf(m.Name)}
+		return search.First{Reranker: late, Most: latePassages}, nil
+	}
+	return nil, nil
 }
 
 func (r ranker) Rerank(ctx context.Context, query string, texts []string) ([]float64, error) {
-	raw, err := json.Marshal(map[string]any{"query": query, "documents": texts})
+	body := map[string]any{"query": query, "documents": texts}
+	if r.late {
+		read := make([]string, len(texts))
+		for i, t := range texts {
+			read[i] = r.before.Passage + t
+		}
+		body = map[string]any{"query": r.before.Query + query, "documents": read, "late": true, "late_tokens": lateTokens}
+	}
+	raw, err := json.Marshal(body)
 	if err != nil {
 		return nil, err
 	}
@@ -329,5 +354,19 @@ func (r ranker) Rerank(ctx context.Context, query string, texts []string) ([]flo
 			out[a.Index] = a.Score
 		}
 	}
+	if !r.late {
+		squeeze(out)
+	}
 	return out, nil
+}
+
+// squeeze brings scores between 0 and 1, which thresholds are made for. Models that rank give any numbers; servers that
+// have done it themselves are left alone.
+func squeeze(scores []float64) {
+	if !slices.ContainsFunc(scores, func(x float64) bool { return x < 0 || x > 1 }) {
+		return
+	}
+	for i, x := range scores {
+		scores[i] = 1 / (1 + math.Exp(-x))
+	}
 }

@@ -44,11 +44,11 @@ const told = `Answer with the help of the numbered passages below. They are piec
 // tokenizers make of the usual languages.
 func Tokens(text string) int { return len(text)/3 + 1 }
 
-// Fit returns how many of the passages, from the first, have room in so many tokens.
-func Fit(all []Passage, tokens int) int {
-	left := tokens - Tokens(told) - 64 // the marks, and what joins it to the question
+// Fit returns how many of the passages, from the first, have room in so many tokens, as count counts them.
+func Fit(all []Passage, tokens int, count func(text string) int) int {
+	left := tokens - count(told) - 64 // the marks, and what joins it to the question
 	for i, p := range all {
-		if left -= Tokens(p.title()) + Tokens(p.Text) + 8; left < 0 {
+		if left -= count(p.title()+"\n"+strings.TrimSpace(p.Text)) + 8; left < 0 {
 			return i
 		}
 	}

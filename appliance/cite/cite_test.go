@@ -51,14 +51,14 @@ func TestScan(t *testing.T) {
 }
 
 func TestFit(t *testing.T) {
-	if n := cite.Fit(two, 10_000); n != 2 {
+	if n := cite.Fit(two, 10_000, cite.Tokens); n != 2 {
 		t.Errorf("there is room for both, not for %d", n)
 	}
-	if n := cite.Fit(two, 10); n != 0 {
+	if n := cite.Fit(two, 10, cite.Tokens); n != 0 {
 		t.Errorf("there is no room, not for %d", n)
 	}
 	long := []cite.Passage{{Text: "short"}, {Text: strings.Repeat("word ", 1000)}, {Text: "short"}}
-	if n := cite.Fit(long, 400); n != 1 {
+	if n := cite.Fit(long, 400, cite.Tokens); n != 1 {
 		t.Errorf("the first alone has room, not %d", n)
 	}
 }

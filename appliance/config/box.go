@@ -214,6 +214,7 @@ type Extensions struct {
 type Documents struct {
 	Watch []string `yaml:"watch" about:"folders, each as FOLDER=COLLECTION: a collection for everybody on the box, kept the same as the folder"`
 	// Postgres may hold a password.
+	Late     bool   `yaml:"late" about:"order what is found by late interaction, where no model ranks: better, and half a second slower; a built-in embedding model can"`
 	Postgres Secret `yaml:"postgres" about:"DSN of a PostgreSQL with pgvector that keeps the documents in place of a file; taken up at the next start"`
 }
 

@@ -84,7 +84,7 @@ func allowPage(w http.ResponseWriter, r *http.Request, origin string) bool {
 	h.Add("Vary", "Origin")
 	h.Set("Access-Control-Allow-Origin", origin)
 	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
-		h.Set("Access-Control-Expose-Headers", "Retry-After, X-Request-Id")
+		h.Set("Access-Control-Expose-Headers", "Retry-After, X-Request-Id, X-1bit-Documents, X-1bit-Search")
 		return false
 	}
 	h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")

@@ -76,7 +76,7 @@ func (g *Gateway) wanted(ctx context.Context, h http.Header, body []byte) (*Pass
 		if err := json.Unmarshal(v, &d); err != nil {
 			return nil, &engine.InvalidError{Param: "documents", Code: "invalid_type", Message: `"documents" is an object with collections, top_k, query and filters`}
 		}
-		if d.Most < 0 || d.Most > 50 {
+		if d.Most < 0 || d.Most > maxPassages {
 			return nil, &engine.InvalidError{Param: "documents.top_k", Code: "invalid_value", Message: "top_k is 1 to 50"}
 		}
 		if len(d.Collections) == 0 {
@@ -103,9 +103,12 @@ func split(list string) []string {
 	return all
 }
 
+// maxPassages is how many can be asked for. Modules may ask for more, and get so many.
+const maxPassages = 50
+
 // byPolicy is what a module asks for.
 func byPolicy(r *abi.RAG) *Passages {
-	return &Passages{Collections: []string{r.Collection}, Most: r.TopK, Query: r.Query, Lenient: true}
+	return &Passages{Collections: []string{r.Collection}, Most: min(r.TopK, maxPassages), Query: r.Query, Lenient: true}
 }
 
 // lookUp looks for the passages of a request. A question is the last of the user.
@@ -152,14 +155,14 @@ func start(s string, most int) string {
 
 // inform puts what was found before the last question of a chat, as far as there is room for it in the model's context,
 // and says in the header what it did.
-func (g *Gateway) inform(w *reply, name string, req *engine.Request, f *Found) (*engine.Request, error) {
+func (g *Gateway) inform(ctx context.Context, w *reply, to *server, req *engine.Request, f *Found) (*engine.Request, error) {
 	if f == nil {
 		return req, nil
 	}
-	if err := g.informed(name); err != nil {
+	if err := g.informed(to.Name); err != nil {
 		return nil, err
 	}
-	n := cite.Fit(f.Passages, g.room(name, req.Raw))
+	n := g.fit(ctx, to, req, f.Passages)
 	dropped := len(f.Passages) - n
 	w.documents = fmt.Sprintf("%s; n=%d", header(strings.Join(f.Collections, ",")), n)
 	if dropped > 0 {
@@ -191,7 +194,39 @@ func header(s string) string {
 	}, start(s, 400))
 }
 
-// room is how many tokens are left in a model's context beside a request and its answer.
+// fit returns how many passages have room beside a request and its answer. Where the model's server counts, its own
+// tokens are what counts; the rest is a guess from above.
+func (g *Gateway) fit(ctx context.Context, to *server, req *engine.Request, all []cite.Passage) int {
+	if len(all) == 0 {
+		return 0
+	}
+	asked, count := wire.GuessTokens(req.Raw)*4/3, cite.Tokens
+	if hasExtras(to.Device) {
+		if n, err := countChat(ctx, to, to.outgoing(req)); err == nil {
+			asked, count = n, counter(ctx, to)
+		}
+	}
+	room := g.room(to.Name, req.Raw) - asked
+	if count(cite.Context(all)) <= room {
+		return len(all)
+	}
+	return cite.Fit(all, room, count)
+}
+
+// counter counts the tokens of texts at a server, and guesses where that fails.
+func counter(ctx context.Context, s *server) func(string) int {
+	return func(text string) int {
+		var said struct {
+			Tokens []json.RawMessage `json:"tokens"`
+		}
+		if err := ask(ctx, s, "/tokenize", map[string]any{"content": text}, &said); err != nil || said.Tokens == nil {
+			return cite.Tokens(text)
+		}
+		return len(said.Tokens)
+	}
+}
+
+// room is how many tokens are left in a model's context beside an answer.
 func (g *Gateway) room(name string, raw []byte) int {
 	most := 0
 	for _, l := range g.cfg.Fleet.List() {
@@ -211,7 +246,7 @@ func (g *Gateway) room(name string, raw []byte) int {
 	if answer == 0 {
 		answer = min(usualAnswer, most/4)
 	}
-	return most - min(answer, most/2) - wire.GuessTokens(raw)*4/3
+	return most - min(answer, most/2)
 }
 
 // before puts a text before the content of a chat's last message by the user.

@@ -112,7 +112,7 @@ func (g *Gateway) onFleet(ctx context.Context, w *reply, r *http.Request, a aske
 				return err
 			}
 			c.served(string(l.server.Device))
-			req, err := g.inform(w, p.name, p.req, found.again())
+			req, err := g.inform(ctx, w, l.server, p.req, found.again())
 			if err != nil {
 				l.release()
 				return err

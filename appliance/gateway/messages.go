@@ -68,7 +68,7 @@ func (g *Gateway) message(w *reply, r *http.Request) error {
 			}
 			c.served(string(l.server.Device))
 			p.found = found.again()
-			if p.chat, err = g.inform(w, at.name, at.req, p.found); err != nil {
+			if p.chat, err = g.inform(ctx, w, l.server, at.req, p.found); err != nil {
 				l.release()
 				return err
 			}

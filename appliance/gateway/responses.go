@@ -154,7 +154,7 @@ func notes(all []cite.Citation) []responses.Annotation {
 func (g *Gateway) answerResponse(ctx context.Context, w *reply, l *lease, p *responding) error {
 	defer l.release()
 	w.model, w.device = l.server.Name, l.server.Device
-	chat, err := g.inform(w, l.server.Name, p.chat, p.found)
+	chat, err := g.inform(ctx, w, l.server, p.chat, p.found)
 	if err != nil {
 		return err
 	}

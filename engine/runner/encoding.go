@@ -29,7 +29,8 @@ func generating(do action) action {
 	}
 }
 
-// encoding makes an action for models that make vectors, or with rank for those that rank texts.
+// encoding makes an action for models that make vectors, or with rank for those that rank texts, and for others that
+// are asked to rank by their vectors of tokens.
 func encoding(rank bool, do action) action {
 	return func(s *service, w http.ResponseWriter, r *http.Request) *problem {
 		switch {
@@ -37,8 +38,6 @@ func encoding(rank bool, do action) action {
 			return s.unable("it ranks no texts")
 		case s.texts == nil:
 			return s.unable("it makes no embeddings")
-		case rank && s.parts.Pooling != model.PoolRank:
-			return s.unable("it ranks no texts")
 		case !rank && s.parts.Pooling == model.PoolRank:
 			return s.unable("it makes no embeddings")
 		}

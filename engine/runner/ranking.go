@@ -12,11 +12,14 @@ import (
 
 // ranking is a request to rank texts.
 type ranking struct {
+	head   model.Text // the question, where pairs are texts alone
 	pairs  []model.Text
 	texts  []string
 	bare   bool // the form with "texts": a list, and "score" for a name
 	echoes bool // the texts go back with their scores
 	top    int
+	late   bool // by the vectors of all tokens, on a model that ranks nothing itself
+	tokens int  // of a text that are read then; the rest does not count
 }
 
 // rankView is the place of one text. One of the two names has the score, which is the model's own: not squeezed between
@@ -39,7 +42,12 @@ func (s *service) rerank(w http.ResponseWriter, r *http.Request) *problem {
 	if p != nil {
 		return p
 	}
-	if p := s.encode(r.Context(), k.pairs); p != nil || r.Context().Err() != nil {
+	if k.late {
+		p = s.late(r.Context(), k)
+	} else {
+		p = s.encode(r.Context(), k.pairs)
+	}
+	if p != nil || r.Context().Err() != nil {
 		return p
 	}
 	list := make([]rankView, len(k.pairs))
@@ -109,6 +117,11 @@ func (s *service) readRanking(r *http.Request) (*ranking, *problem) {
 	if k.bare {
 		name, echo = "texts", "return_text"
 	}
+	k.late = s.parts.Pooling != model.PoolRank
+	if f.boolean("late", false) != k.late && k.late {
+		f.fail(s.unable("it ranks no texts"))
+	}
+	k.tokens = int(f.integer("late_tokens", int64(s.parts.Context), 1, int64(s.parts.Context)))
 	query := f.text("query", "")
 	k.echoes = f.boolean(echo, false)
 	items := f.list(name)
@@ -120,10 +133,18 @@ func (s *service) readRanking(r *http.Request) (*ranking, *problem) {
 		return nil, f.problem
 	}
 	head := s.vocab.Encode(query, true, false)
+	if k.late {
+		k.head = model.Text{Tokens: cutText(head, s.parts.Context), Each: true}
+	}
 	for i, item := range items {
 		text, p := documentOf(item, fmt.Sprintf("%s[%d]", name, i))
 		if p != nil {
 			return nil, p
+		}
+		if k.late {
+			k.pairs = append(k.pairs, model.Text{Tokens: cutText(s.vocab.Encode(text, true, false), k.tokens), Each: true})
+			k.texts = append(k.texts, text)
+			continue
 		}
 		pair := s.pair(head, text)
 		if p := s.fits(pair.Tokens, fmt.Sprintf("%s[%d]", name, i)); p != nil {

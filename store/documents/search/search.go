@@ -137,10 +137,12 @@ func (s *Searcher) Search(ctx context.Context, by documents.Reader, q Query) (An
 		return Answer{}, err
 	}
 	if ranker != nil {
-		if err := rerank(ctx, ranker, q.Text, a.Results); err != nil {
+		switch err := rerank(ctx, ranker, q.Text, a.Results); {
+		case err == nil:
+			a.Reranked = true
+		case !errors.Is(err, ingest.ErrUnavailable): // else the order stays
 			return Answer{}, err
 		}
-		a.Reranked = true
 	}
 	a.Results = slices.DeleteFunc(a.Results, func(r Result) bool { return r.Score < q.MinScore })
 	a.Results = a.Results[:min(len(a.Results), q.K)]

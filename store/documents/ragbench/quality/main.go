@@ -40,7 +40,7 @@ type bench struct {
 	seed                 uint64
 	limit                int
 	gate, list           bool
-	late                 int
+	late, tokens         int
 }
 
 func main() {
@@ -54,6 +54,7 @@ func main() {
 	flag.BoolVar(&b.gate, "gate", false, "fail where hybrid does not beat both halves, or finds less than nine of ten")
 	flag.BoolVar(&b.list, "list", false, "list what hybrid does not find")
 	flag.IntVar(&b.late, "late", 16, "also rerank so many passages by the token vectors of the embedding model; 0 for none")
+	flag.IntVar(&b.tokens, "late-tokens", 192, "tokens of a passage that are read for that")
 	flag.Parse()
 	if err := b.run(context.Background()); err != nil {
 		fmt.Fprintln(os.Stderr, "quality:", err)
@@ -193,11 +194,11 @@ type way struct {
 func (s *set) ways() []way {
 	list := []way{{"bm25", search.Words, nil}, {"vectors", search.Vectors, nil}, {"hybrid", search.Hybrid, nil}}
 	if s.rerank != "" {
-		list = append(list, way{"hybrid+rerank", search.Hybrid, &ranker{s.remote.client, s.rerank}})
+		list = append(list, way{"hybrid+rerank", search.Hybrid, &ranker{client: s.remote.client, url: s.rerank}})
 	}
 	if s.late > 0 {
-		t := &tokens{s.remote, map[string][][]float32{}}
-		list = append(list, way{"hybrid+late", search.Hybrid, &search.Late{Tokens: t.of, Top: s.late}})
+		late := &ranker{client: s.remote.client, url: s.embed, late: true, tokens: s.tokens}
+		list = append(list, way{"hybrid+late", search.Hybrid, search.First{Reranker: late, Most: s.late}})
 	}
 	return list
 }

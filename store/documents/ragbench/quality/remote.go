@@ -140,7 +140,9 @@ func (r *remote) Embed(ctx context.Context, texts []string) ([][]float32, error)
 // ranker is a search.Reranker at a server.
 type ranker struct {
 	*client
-	url string
+	url    string
+	late   bool // by an embedding model's vectors of tokens
+	tokens int  // of a passage that it reads then
 }
 
 func (r *ranker) Rerank(ctx context.Context, query string, texts []string) ([]float64, error) {
@@ -150,7 +152,11 @@ func (r *ranker) Rerank(ctx context.Context, query string, texts []string) ([]fl
 			Score float64 `json:"relevance_score"`
 		} `json:"results"`
 	}
-	if err := r.post(ctx, r.url+"/v1/rerank", map[string]any{"query": query, "documents": texts}, &answer); err != nil {
+	body := map[string]any{"query": query, "documents": texts}
+	if r.late {
+		body["late"], body["late_tokens"] = true, r.tokens
+	}
+	if err := r.post(ctx, r.url+"/v1/rerank", body, &answer); err != nil {
 		return nil, err
 	}
 	out := make([]float64, len(texts))

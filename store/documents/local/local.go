@@ -80,6 +80,9 @@ func Open(ctx context.Context, c Config) (*Keeper, error) {
 		c.Memory = 1 << 30
 	}
 	k.slabs = newSlabs(k, c.Memory)
+	if err := k.renewWords(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the document store: %w", err), k.Close())
+	}
 	return k, nil
 }
 

@@ -1,9 +1,11 @@
 package local_test
 
 import (
+	"database/sql"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -181,5 +183,49 @@ func TestWordsComeIntoMemory(t *testing.T) {
 	}
 	if hits, err := k.Words(t.Context(), ann, c.ID, "word77", nil, 5); err != nil || len(hits) != 0 {
 		t.Errorf("deleted words are found: %v, %v", hits, err)
+	}
+}
+
+// TestOlderWords opens a store whose words stand in a table of one column, as an
+// earlier program had it, and one whose table is missing.
+func TestOlderWords(t *testing.T) {
+	dir := t.TempDir()
+	k := open(t, dir, nil)
+	for _, name := range []string{"one", "two", "three"} {
+		c, err := k.AddCollection(t.Context(), ann, documents.Collection{Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		bring(t, k, c.ID, name, []string{"The well of " + name, "and more"})
+	}
+	if err := k.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("sqlite", filepath.Join(dir, local.FileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{"drop table words_1", "create virtual table words_1 using fts5(body, content='', tokenize='porter unicode61 remove_diacritics 2')",
+		"insert into words_1 (rowid, body) values (1, 'old')", "drop table words_2"} {
+		if _, err := db.Exec(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	k = open(t, dir, nil)
+	all, _, err := k.Collections(t.Context(), ann, documents.Page{})
+	if err != nil || len(all) != 3 {
+		t.Fatal(all, err)
+	}
+	for _, c := range all {
+		hits, err := k.Words(t.Context(), ann, c.ID, "part of "+c.Name, nil, 5)
+		if err != nil || len(hits) != 2 {
+			t.Errorf("%s: %v, %v", c.Name, hits, err)
+		}
+		if hits, err := k.Words(t.Context(), ann, c.ID, "old", nil, 5); err != nil || len(hits) != 0 {
+			t.Errorf("%s: %v, %v", c.Name, hits, err)
+		}
 	}
 }

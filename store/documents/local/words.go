@@ -29,6 +29,42 @@ func createWords(ctx context.Context, t *sqlite.Tx, n int64) error {
 	return t.Once(ctx, fmt.Sprintf("insert into words_%[1]d (words_%[1]d, rank) values ('secure-delete', 1)", n))
 }
 
+// renewWords makes tables of words anew that an earlier program made in another
+// form, from the passages, which are the truth.
+func (k *Keeper) renewWords(ctx context.Context) error {
+	rows, err := k.db.QueryOnce(ctx, `select c.n, c.id from collections c left join sqlite_master m on m.type = 'table' and m.name = 'words_' || c.n
+		where m.sql is null or instr(m.sql, 'fts5(path, body,') = 0`)
+	type old struct {
+		n  int64
+		id string
+	}
+	list, err := sqlite.Collect(rows, err, func(r sqlite.Row) (o old, err error) { return o, r.Scan(&o.n, &o.id) })
+	if err != nil {
+		return meaning(err)
+	}
+	for _, o := range list {
+		err := k.write(ctx, func(t *sqlite.Tx) error {
+			if err := t.Once(ctx, fmt.Sprintf("drop table if exists words_%d", o.n)); err != nil {
+				return err
+			}
+			if err := createWords(ctx, t, o.n); err != nil {
+				return err
+			}
+			all, err := attachments(ctx, t, "collection = ? and status = 'completed'", o.id)
+			for _, a := range all {
+				if err := addWords(ctx, t, a); err != nil {
+					return err
+				}
+			}
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("making the words of collection %s anew: %w", o.id, err)
+		}
+	}
+	return nil
+}
+
 func numberOf(ctx context.Context, t *sqlite.Tx, collection string) (n int64, err error) {
 	return n, t.Scan(ctx, "select n from collections where id = ?", []any{collection}, &n)
 }

@@ -128,7 +128,7 @@ func (b *queueBox) figure(name string) float64 {
 // its turn when the answer is whole.
 func TestQueueNeverCuts(t *testing.T) {
 	b := newQueueBox(t, "{max_wait: 500ms}", "one", "two")
-	other, _ := b.appliance.key("")
+	other, _ := b.key("")
 	if q := b.ask(t.Context(), b.secret, "one", "slow-headers:1"); q.status != 200 {
 		t.Fatalf("%d %s\n%s", q.status, q.body, b.log)
 	}
@@ -298,7 +298,7 @@ func TestQueueLeaving(t *testing.T) {
 // TestQueueOrder: what is more urgent goes first, keys take turns, and whoever waits makes nothing else wait: /health.
 func TestQueueOrder(t *testing.T) {
 	b := newQueueBox(t, "{}", "one")
-	other, _ := b.appliance.key("")
+	other, _ := b.key("")
 	var mu sync.Mutex
 	var order []queued
 	var all sync.WaitGroup

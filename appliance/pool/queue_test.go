@@ -317,3 +317,52 @@ func TestEstimatedWait(t *testing.T) {
 		})
 	}
 }
+
+// TestThere: what only goes where a model is loaded loads none, and stands in line where one is; a wait that takes too
+// long says which, and how long.
+func TestThere(t *testing.T) {
+	inBox(t, 10, func(t *testing.T, w *world) {
+		w.queueOf(1, pool.Queue{})
+		w.set(spec("A", 6))
+		b := w.pool.BackendFor(pool.Ask{Model: "A", Priority: queue.Interactive, There: true})
+		_, err := b.Generate(t.Context(), &engine.Request{}, nil)
+		if u, ok := errors.AsType[*engine.UnavailableError](err); !ok || u.RetryAfter == 0 || w.started("A") != 0 {
+			t.Errorf("%v, %d loads", err, w.started("A"))
+		}
+		w.must("A", 0)
+		var all sync.WaitGroup
+		w.ask(&all, pool.Ask{Model: "A", Key: "k"}, time.Minute, func(*pool.Lease) {})
+		begin := time.Now()
+		all.Go(func() {
+			if _, err := b.Generate(t.Context(), &engine.Request{}, func(engine.Chunk) error { return nil }); err != nil || time.Since(begin) < time.Minute {
+				t.Errorf("%v after %v", err, time.Since(begin))
+			}
+		})
+		synctest.Wait()
+		if s := w.pool.List()[0]; s.Line.Lengths[0] != 1 || s.Line.Keys != 1 || !s.Line.Oldest.Equal(begin) {
+			t.Errorf("%+v", s.Line)
+		}
+		w.pool.SetWait(10 * time.Second)
+		_, err = w.pool.Acquire(t.Context(), pool.Ask{Model: "A"})
+		if limit, ok := errors.AsType[*engine.TimeoutError](err); !ok || !strings.Contains(limit.Timer, "a turn of the model A") || limit.Limit != 10*time.Second {
+			t.Errorf("%v", err)
+		}
+		all.Wait()
+	})
+}
+
+// TestBoundsOfAside: what needs no slot is bounded as well while it waits for a load.
+func TestBoundsOfAside(t *testing.T) {
+	inBox(t, 10, func(t *testing.T, w *world) {
+		w.queueOf(1, pool.Queue{Length: 2})
+		w.set(spec("A", 6))
+		var all sync.WaitGroup
+		for range 2 {
+			w.ask(&all, pool.Ask{Model: "A", Key: "k"}, 0, func(*pool.Lease) {})
+		}
+		if _, err := w.pool.Acquire(t.Context(), pool.Ask{Model: "A", Aside: true}); err == nil || !strings.Contains(err.Error(), "2 requests wait already") {
+			t.Errorf("%v", err)
+		}
+		all.Wait()
+	})
+}

@@ -128,6 +128,9 @@ func (l *Line) Count(p Priority) int { return l.class(p).ages.Len() }
 
 // Keys is how many keys have tickets.
 func (l *Line) Keys() int {
+	if l.length == 0 {
+		return 0
+	}
 	keys := map[string]bool{}
 	for i := range l.classes {
 		for _, f := range l.classes[i].waiting {

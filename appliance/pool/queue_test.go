@@ -148,9 +148,12 @@ func TestSlots(t *testing.T) {
 		w.set(spec("A", 6))
 		w.must("A", 0)
 		var all sync.WaitGroup
+		var mu sync.Mutex
 		most := 0
 		for i := range 30 {
 			w.ask(&all, pool.Ask{Model: "A", Key: fmt.Sprint(i % 5)}, time.Second, func(l *pool.Lease) {
+				mu.Lock()
+				defer mu.Unlock()
 				most = max(most, w.pool.List()[0].Busy)
 			})
 		}

@@ -122,7 +122,7 @@ func (e *Export) record(c Call) {
 			attribute.Int("gen_ai.usage.input_tokens", c.Usage.Prompt), attribute.Int("gen_ai.usage.output_tokens", c.Usage.Completion),
 			attribute.Int("gen_ai.usage.cache_read.input_tokens", c.Usage.Cached), attribute.Int("gen_ai.usage.reasoning.output_tokens", c.Usage.Reasoning),
 			attribute.String("onebit.device", string(c.Device)), attribute.String("onebit.request.id", c.ID),
-			attribute.Float64("onebit.load_wait", c.Waited.Seconds()),
+			attribute.Float64("onebit.load_wait", waited(c, c.Loaded)), attribute.Float64("onebit.queue_wait", waited(c, c.Queued)),
 		)...))
 	streamed := c.Answered && c.Stream && c.Status < 400
 	if streamed {
@@ -200,4 +200,12 @@ type outward struct{ client *egress.Client }
 // RoundTrip sends one request; a redirect is the answer.
 func (o outward) RoundTrip(r *http.Request) (*http.Response, error) {
 	return o.client.Do(r, egress.Limits{Redirects: -1, Total: sendLimit})
+}
+
+// waited is what a call has waited for its model in seconds, where it did so in a certain way.
+func waited(c Call, so bool) float64 {
+	if !so {
+		return 0
+	}
+	return c.Waited.Seconds()
 }

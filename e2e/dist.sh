@@ -39,7 +39,7 @@ for t in ${DIST_TARGETS:-linux/amd64 linux/arm64 darwin/arm64 darwin/amd64 windo
   echo "building $name"
   mkdir -p "dist/$name/licenses"
   GOOS=$os GOARCH=$arch go build -trimpath -ldflags "-s -w -X main.version=$version" -o "dist/$name/$exe" ./appliance
-  cp --parents README.md ARCHITECTURE.md CONTRIBUTING.md SECURITY.md LICENSE CHANGELOG.md appliance/SERVE.md appliance/BOX.md engine/backend/NPU.md "dist/$name/"
+  cp --parents README.md ARCHITECTURE.md CONTRIBUTING.md SECURITY.md LICENSE CHANGELOG.md appliance/SERVE.md appliance/BOX.md appliance/ROUTE.md engine/backend/NPU.md "dist/$name/"
   licenses "$os" "$arch" "dist/$name/licenses"
   # one owner, one time, one order: the same commit gives the same archive
   tar -C dist --sort=name --owner=0 --group=0 --numeric-owner --mode=u+rwX,go+rX,go-w --mtime="@$epoch" -cf - "$name" | gzip -9n > "dist/$name.tar.gz"

@@ -7,7 +7,7 @@ cd "$(dirname "$0")/../.."
 prefix=${PREFIX:-/usr/local} dest=${DESTDIR:-}
 case $prefix in /*) ;; *) echo "install: PREFIX=$prefix is no absolute path" >&2; exit 2 ;; esac
 units=$dest$prefix/lib/systemd/system users=$dest$prefix/lib/sysusers.d doc=$dest$prefix/share/doc/1bit
-papers=(README.md SECURITY.md CHANGELOG.md LICENSE appliance/BOX.md appliance/SERVE.md)
+papers=(README.md SECURITY.md CHANGELOG.md LICENSE appliance/BOX.md appliance/SERVE.md appliance/ROUTE.md)
 
 # live: whether this machine itself is meant, and runs systemd
 live() { [ -z "$dest" ] && [ -d /run/systemd/system ]; }

@@ -17,7 +17,7 @@ done
 install -D -m 644 appliance/systemd/1bit.sysusers "$root/usr/lib/sysusers.d/1bit.conf"
 doc=$root/usr/share/doc/1bit
 install -d "$doc/licenses"
-install -m 644 README.md SECURITY.md CHANGELOG.md appliance/BOX.md appliance/SERVE.md "$doc/"
+install -m 644 README.md SECURITY.md CHANGELOG.md appliance/BOX.md appliance/SERVE.md appliance/ROUTE.md "$doc/"
 install -m 644 LICENSE "$doc/copyright"
 install -m 644 "$licenses"/* "$doc/licenses/"
 install -d "$root/DEBIAN"

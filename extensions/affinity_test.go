@@ -287,8 +287,9 @@ func TestMoves(t *testing.T) {
 // TestFailover: who was served elsewhere stays there, once that was well.
 func TestFailover(t *testing.T) {
 	f := affine(t, picky(nil), false)
-	o := f.decide(chat("hard"))
-	if o = f.decide(chat("hard", "more")); o.Candidate != "large" {
+	f.decide(chat("hard"))
+	o := f.decide(chat("hard", "more"))
+	if o.Candidate != "large" {
 		t.Fatalf("nothing was served: %+v", o)
 	}
 	f.Settle(t.Context(), o, extensions.Served{Candidate: "small", Tokens: 100})

@@ -110,18 +110,18 @@ func (s *scanner) array(f func()) {
 
 // skip passes one value.
 func (s *scanner) skip() {
-	switch c := s.next(); {
-	case c == '"':
+	switch s.next() {
+	case '"':
 		s.piece()
-	case c == '{':
+	case '{':
 		s.object(func([]byte) { s.skip() })
-	case c == '[':
+	case '[':
 		s.array(s.skip)
-	case c == 't':
+	case 't':
 		s.word("true")
-	case c == 'f':
+	case 'f':
 		s.word("false")
-	case c == 'n':
+	case 'n':
 		s.word("null")
 	default:
 		s.number()

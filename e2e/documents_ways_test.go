@@ -138,3 +138,20 @@ func TestDocumentsReranked(t *testing.T) {
 		})
 	}
 }
+
+// TestResponsesWithoutGrammar: the built-in engine holds no answer to a schema, and says so in place of answering in
+// some other form.
+func TestResponsesWithoutGrammar(t *testing.T) {
+	b := startBox(t, boxState(t, fmt.Sprintf("models: [{name: small, file: %q, ctx_size: 2048}]\n", smollm2(t))))
+	b.claim()
+	key, _ := b.key("")
+	for _, format := range []string{`{"type":"json_object"}`, `{"type":"json_schema","name":"n","schema":{"type":"object"},"strict":true}`} {
+		status, text := b.do(key, "POST", "/v1/responses", fmt.Sprintf(`{"model":"small","input":"Hi","max_output_tokens":16,"text":{"format":%s}}`, format))
+		if status != 400 || !strings.Contains(text, `"unsupported_parameter"`) || !strings.Contains(text, "is not supported by this engine") {
+			t.Errorf("%s: %d %s", format, status, text)
+		}
+	}
+	if status, text := b.do(key, "POST", "/v1/responses", `{"model":"small","input":"Hi","max_output_tokens":16,"text":{"format":{"type":"text"}}}`); status != 200 {
+		t.Errorf("text: %d %s", status, text)
+	}
+}

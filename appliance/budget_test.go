@@ -51,10 +51,16 @@ type resident struct {
 	open bool
 }
 
-func (r *resident) Backend() engine.Backend { return nil }
+func (r *resident) Backend() engine.Backend { return slots{} }
 func (r *resident) Info() engine.Info       { return engine.Info{} }
 func (r *resident) Done() <-chan struct{}   { return r.done }
 func (r *resident) Err() error              { return nil }
+
+// slots is a backend of which only the number of slots is asked.
+type slots struct{ engine.Backend }
+
+func (slots) Slots() int { return 1 }
+
 func (r *resident) Stop() {
 	if r.open {
 		r.open = false

@@ -28,6 +28,7 @@ type place struct {
 func (g *Gateway) anywhere(ctx context.Context, w *reply, c chosen, work func(ctx, wait context.Context, p place) error) error {
 	tries := c.places()
 	var first error
+	lost := 0
 	for i, t := range tries {
 		if i > 0 {
 			w.Header().Set("X-1bit-Route-Why", c.why+"; failover="+header(t.name))
@@ -41,7 +42,11 @@ func (g *Gateway) anywhere(ctx context.Context, w *reply, c chosen, work func(ct
 		if first == nil && !errors.Is(err, errImpatient) {
 			first = err
 		}
-		if w.status != 0 || ctx.Err() != nil || !elsewhere(err) {
+		if errors.Is(err, engine.ErrLost) {
+			lost++
+		}
+		// two models that died of a request are enough
+		if w.status != 0 || ctx.Err() != nil || !elsewhere(err) || lost == 2 || len(tries) == 1 {
 			return err
 		}
 		g.cfg.Log.Info("a request could not run where it was sent", "model", t.name, "id", w.own, "why", reason(err))

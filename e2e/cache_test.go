@@ -347,3 +347,41 @@ func TestCacheMarks(t *testing.T) {
 		}
 	})
 }
+
+// TestCacheStandin does the whole with a stand-in, whose state is what it was asked: three conversations on two slots, a
+// restart, and a second key.
+func TestCacheStandin(t *testing.T) {
+	file := newStage(t).gguf("m.gguf", nil)
+	state := boxState(t, fmt.Sprintf("programs: {llama_server: %q}\nmodels: [{name: small, file: %q, ctx_size: 8192, parallel: 2, device: vulkan}]\ncache: {min_tokens: 16}\n",
+		standin(t, "llama-server"), file))
+	b := startBox(t, state)
+	b.claim()
+	key, _ := b.key("")
+	var all []*talking
+	for i := range 3 {
+		all = append(all, &talking{t: t, post: b.poster(key), model: "small", system: prose(400, i)})
+	}
+	for turn := range 6 {
+		if turn == 3 {
+			b.stop()
+			b = startBox(t, state)
+		}
+		for _, k := range all {
+			k.post = b.poster(key)
+			k.say(fmt.Sprintf("Turn %d.", turn))
+		}
+	}
+	for i, k := range all {
+		if k.share() < 0.9 {
+			t.Errorf("conversation %d: %.1f%% were reused", i, 100*k.share())
+		}
+	}
+	second, _ := b.key("")
+	other := &talking{t: t, post: b.poster(second), model: "small", system: prose(400, 0)}
+	if c := other.say("Turn 0."); c.cached != 0 {
+		t.Errorf("another key reused %d tokens", c.cached)
+	}
+	if s := b.admin("GET", "/prompt-cache", ""); s["wrong"].(float64) != 0 || s["restores"].(float64) == 0 {
+		t.Errorf("%v\n%s", s, b.log)
+	}
+}

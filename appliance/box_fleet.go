@@ -51,7 +51,7 @@ func (f fleet) Acquire(ctx context.Context, w gateway.Wish) (gateway.Hold, error
 		}
 	}
 	l, err := f.b.pool.Acquire(ctx, pool.Ask{
-		Model: name, Key: whose(p), Priority: f.b.bounded(p, w.Priority), Prompt: w.Prompt, Answer: w.Answer, Aside: w.Aside,
+		Model: name, Key: whose(p), Priority: f.b.bounded(p, w.Priority), Prompt: w.Prompt, Answer: w.Answer, Aside: w.Aside, Again: w.Again,
 	})
 	if err != nil {
 		return gateway.Hold{}, discreet(p, unready(name, err), err)

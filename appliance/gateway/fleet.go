@@ -198,7 +198,7 @@ func (g *Gateway) fromFleet(ctx context.Context, w *reply, asked Wish) (*lease, 
 		wait, cancel = context.WithTimeoutCause(ctx, limit.Limit, limit)
 		defer cancel()
 	}
-	asked.Priority = w.urgent
+	asked.Priority, asked.Again = w.urgent, w.again
 	begin := time.Now()
 	m, err := g.cfg.Fleet.Acquire(wait, asked)
 	now := time.Now()

@@ -193,6 +193,8 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	if r, out.err = g.enter(r, e.name); out.err == nil && g.cfg.Fleet != nil {
 		out.urgent, out.err = priority(r.Header)
+		tries := r.Header.Get(retryHeader)
+		out.again = tries != "" && tries != "0"
 	}
 	if out.err == nil {
 		out.err = e.dispatch(out, r)

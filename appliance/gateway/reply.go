@@ -34,6 +34,7 @@ type reply struct {
 	device    engine.Device  // that answers
 	waited    time.Duration  // for a model, in line and for a load
 	urgent    queue.Priority // as the client wants it
+	again     bool           // it has tried before
 	position  int            // in line; 0 when it did not wait
 	loaded    bool           // the model was not in memory
 	streamed  bool

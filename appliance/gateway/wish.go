@@ -16,6 +16,7 @@ type Wish struct {
 	Priority queue.Priority // as the client wrote it
 	Prompt   int            // tokens, at a guess
 	Answer   int            // tokens that the answer may have at most; 0 when that is not known
+	Again    bool           // it comes again, after a refusal perhaps
 	Aside    bool           // it needs the model in memory, but none of its slots
 }
 
@@ -42,6 +43,9 @@ func wish(name string, req *engine.Request) Wish {
 
 // priorityHeader is by which a client says how urgent a request is.
 const priorityHeader = "X-1bit-Priority"
+
+// retryHeader is by which the SDKs of OpenAI and Anthropic say how often they have tried a request before.
+const retryHeader = "X-Stainless-Retry-Count"
 
 // priority reads it.
 func priority(h http.Header) (queue.Priority, error) {

@@ -23,6 +23,7 @@ func TestLine(t *testing.T) {
 			}
 			if priority != "" {
 				req.Header.Set("X-1bit-Priority", priority)
+				req.Header.Set("X-Stainless-Retry-Count", "1")
 			}
 			res, err := s.client.Do(req)
 			if err != nil {
@@ -55,7 +56,7 @@ func TestLine(t *testing.T) {
 			aside    bool
 		}{{queue.Normal, 50, false}, {queue.Background, 50, false}, {queue.Interactive, 0, true}} {
 			got := f.wishes[i]
-			if got.Model != "small" || got.Priority != want.priority || got.Answer != want.answer || got.Aside != want.aside || !want.aside && (got.Prompt < 250 || got.Prompt > 350) {
+			if got.Model != "small" || got.Priority != want.priority || got.Answer != want.answer || got.Aside != want.aside || got.Again != (i > 0) || !want.aside && (got.Prompt < 250 || got.Prompt > 350) {
 				t.Errorf("wish %d is %+v", i, got)
 			}
 		}

@@ -72,6 +72,7 @@ var hourKeys = []hourKey{
 type turn struct {
 	prompt, answer int
 	think          time.Duration // before it
+	again          bool          // it was refused
 }
 
 // talk is one conversation.
@@ -110,7 +111,7 @@ func hourOf(seed uint64, n int, span time.Duration) []talk {
 			for range min(left, 1+draw.IntN(2*k.burst)) {
 				t := talk{key: k, model: model, priority: k.priority(draw), begin: at + time.Duration(draw.IntN(2000))*time.Millisecond}
 				for range 1 + draw.IntN(5) {
-					t.turns = append(t.turns, turn{about(k.prompt), about(k.answer), time.Duration(draw.ExpFloat64() * float64(k.think))})
+					t.turns = append(t.turns, turn{prompt: about(k.prompt), answer: about(k.answer), think: time.Duration(draw.ExpFloat64() * float64(k.think))})
 				}
 				t.turns[0].think = 0
 				all = append(all, t)
@@ -184,6 +185,7 @@ func (f *figures) turn(t *testing.T, one talk, step turn, acquire acquirer) {
 		}
 		f.mu.Lock()
 		f.refused++
+		step.again = true
 		f.mu.Unlock()
 		time.Sleep(again)
 	}
@@ -292,7 +294,7 @@ func inThePool(t *testing.T, all []talk, q pool.Queue) (f *figures) {
 		w.pool.SetQueue(q)
 		w.pool.SetWait(time.Hour)
 		f = live(t, all, func(ctx context.Context, one talk, step turn) (func(), time.Duration, error) {
-			l, err := w.pool.Acquire(ctx, pool.Ask{Model: one.model.name, Key: one.key.name, Priority: one.priority, Prompt: step.prompt})
+			l, err := w.pool.Acquire(ctx, pool.Ask{Model: one.model.name, Key: one.key.name, Priority: one.priority, Prompt: step.prompt, Again: step.again})
 			if busy, ok := errors.AsType[*pool.BusyError](err); ok {
 				return nil, busy.Wait, err
 			}

@@ -20,6 +20,7 @@ type Ask struct {
 	Prompt   int            // tokens, at a guess
 	Answer   int            // tokens that the answer may have at most; 0 when that is not known
 	Aside    bool           // it takes no slot: it only needs the model in memory
+	Again    bool           // it was refused a place in line, and has come again
 	There    bool           // it does not wait for a load: the model is in memory, or cannot be had
 }
 
@@ -81,7 +82,7 @@ func (e *BusyError) Error() string {
 func (p *Pool) Acquire(ctx context.Context, a Ask) (*Lease, error) {
 	begin := time.Now()
 	p.mu.Lock()
-	w := &waiter{ticket: queue.Ticket{Key: a.Key, Priority: a.Priority, Since: begin}, got: make(chan granted, 1)}
+	w := &waiter{ticket: queue.Ticket{Key: a.Key, Priority: a.Priority, Since: begin, Again: a.Again}, got: make(chan granted, 1)}
 	w.ticket.Owner = w
 	r, err := p.join(w, a)
 	p.mu.Unlock()
@@ -130,7 +131,7 @@ func (p *Pool) join(w *waiter, a Ask) (*resident, error) {
 		return nil, &engine.UnavailableError{Reason: m.reason, RetryAfter: m.retryAt.Sub(now)}
 	}
 	if a.Aside {
-		if err := p.room.Full(a.Key); err != nil {
+		if err := p.room.Full(a.Key, a.Again); err != nil {
 			return nil, p.refuse(m, w, err)
 		}
 		m.aside, w.position = append(m.aside, w), 1

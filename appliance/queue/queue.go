@@ -66,6 +66,7 @@ type Ticket struct {
 	Work     float64   // estimated, in tokens; less than 1 counts as 1
 	Weight   float64   // of the key's share beside others'; 0 is 1
 	Since    time.Time // when it came
+	Again    bool      // it had no place before, and has come again
 	Owner    any       // whose it is, for who uses the line
 
 	flow   *flow // nil while it stands nowhere
@@ -170,7 +171,7 @@ func (l *Line) Push(t *Ticket) error {
 	if t.flow != nil {
 		panic("a ticket stands in line already")
 	}
-	if err := l.room.Full(t.Key); err != nil {
+	if err := l.room.Full(t.Key, t.Again); err != nil {
 		return err
 	}
 	l.room.add(t.Key, 1)

@@ -144,6 +144,13 @@ func TestBounds(t *testing.T) {
 		t.Errorf("%d are left", room.Len())
 	}
 	put(t, b, "z", queue.Normal, 1, begin)
+	room.Bound(queue.Bounds{PerKey: 4})
+	if err := b.Push(&queue.Ticket{Key: "x"}); err == nil {
+		t.Error("whoever comes newly has a place that is for those who come again")
+	}
+	if err := b.Push(&queue.Ticket{Key: "x", Again: true}); err != nil {
+		t.Errorf("one that comes again: %v", err)
+	}
 	room.Bound(queue.Bounds{})
 	put(t, b, "x", queue.Normal, 1, begin)
 }
@@ -243,9 +250,13 @@ func FuzzLine(f *testing.F) {
 			n := int(op) % 64
 			switch op / 64 {
 			case 0, 1:
-				one := &queue.Ticket{Key: string(rune('a' + n%4)), Priority: queue.Priority(n/4%3) - 1, Work: float64(1 + n*7%50), Since: now}
+				one := &queue.Ticket{Key: string(rune('a' + n%4)), Priority: queue.Priority(n/4%3) - 1, Work: float64(1 + n*7%50), Since: now, Again: n >= 32}
+				places := 5 // of the key's six, for who comes newly
+				if one.Again {
+					places = 6
+				}
 				err := l.Push(one)
-				if full := len(m.all) >= 12 || m.of(one.Key) >= 6; full != (err != nil) {
+				if full := len(m.all) >= 12 || m.of(one.Key) >= places; full != (err != nil) {
 					t.Fatalf("operation %d: full is %v, but %v", i, full, err)
 				}
 				if err == nil {

@@ -50,11 +50,16 @@ func (e *FullError) Error() string {
 	return fmt.Sprintf("%d requests%s wait already, and up to %d may", e.Length, whose, e.Limit)
 }
 
-// Full returns why no ticket of a key may come in, or nil.
-func (r *Room) Full(key string) error {
+// Full returns why no ticket of a key may come in, or nil. The last quarter of a key's places is for those that come again
+// after they had none: else whoever comes newly would take the place of who was told to come.
+func (r *Room) Full(key string, again bool) error {
+	n := r.bounds.PerKey
+	if !again {
+		n = (n*3 + 3) / 4
+	}
 	switch {
-	case r.bounds.PerKey > 0 && r.of[key] >= r.bounds.PerKey:
-		return &FullError{PerKey: true, Length: r.of[key], Limit: r.bounds.PerKey}
+	case r.bounds.PerKey > 0 && r.of[key] >= n:
+		return &FullError{PerKey: true, Length: r.of[key], Limit: n}
 	case r.bounds.Length > 0 && r.length >= r.bounds.Length:
 		return &FullError{Length: r.length, Limit: r.bounds.Length}
 	}

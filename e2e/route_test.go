@@ -4,8 +4,11 @@ package e2e_test
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -154,6 +157,26 @@ func TestLayaDaemon(t *testing.T) {
 		if route, _ := routed(t, s, nil, fmt.Sprintf("code !after! %d", i)); route != "code 0.80 hrx" {
 			t.Errorf("%q", route)
 		}
+	}
+}
+
+// TestLayaServer classifies by a decision model on a server. While it does not answer, the policy decides without a class.
+func TestLayaServer(t *testing.T) {
+	st := newStage(t)
+	status := atomic.Int32{}
+	status.Store(200)
+	decides := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(int(status.Load()))
+		fmt.Fprint(w, `{"answers":{"cls":{"type":"choice","choice":"prose","confidence":0.37}}}`)
+	}))
+	defer decides.Close()
+	s := st.serve(st.strix("--laya-model", decides.URL, "--route-policy", st.file("policy.json", byDevice))...)
+	if route, _ := routed(t, s, nil, "whatever it is"); route != "prose 0.37 vulkan" {
+		t.Errorf("%q", route)
+	}
+	status.Store(500)
+	if route, why := routed(t, s, nil, "and now"); route != "none 0.00 vulkan" || !strings.Contains(why, "unclassified") {
+		t.Errorf("%q, %q", route, why)
 	}
 }
 

@@ -2,6 +2,7 @@ package gateway_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -170,13 +171,14 @@ func events(t *testing.T, stream string) (data []string) {
 // scripted is a backend that does what a test says.
 type scripted struct {
 	mu       sync.Mutex
+	name     string // cpu unless it is given
 	state    engine.State
 	ready    func(context.Context) error
 	generate func(ctx context.Context, try int, emit func(engine.Chunk) error) (engine.Usage, error)
 	tries    int
 }
 
-func (s *scripted) Name() string { return "cpu" }
+func (s *scripted) Name() string { return cmp.Or(s.name, "cpu") }
 func (s *scripted) Slots() int   { return 1 }
 
 func (s *scripted) State() engine.State {

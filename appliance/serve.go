@@ -63,10 +63,12 @@ func (p program) serveModel(ctx context.Context, cfg config.Config) error {
 	p.tell(a.plan)
 	doing := "loading"
 	if a.routing != nil {
-		p.layaLines(a)
 		doing = "serving"
 	}
 	p.say("%s %s on %s (%s); listening on %s", doing, a.plan.Name, a.plan.Shown(), a.plan.Why, server.URL())
+	if a.routing != nil {
+		p.layaLines(a)
+	}
 	if !server.Loopback() && cfg.APIKey == "" {
 		port := server.URL()[strings.LastIndexByte(server.URL(), ':')+1:]
 		p.say("warning: THERE IS NO KEY: whoever reaches this machine at port %s can use this model; give --api-key KEY, or --host 127.0.0.1", port)

@@ -19,23 +19,31 @@ func letGo() error {
 	if err != nil {
 		return err
 	}
-	maps, err := os.Open("/proc/self/maps")
+	maps, err := os.Open("/proc/self/smaps")
 	if err != nil {
 		return err
 	}
 	defer maps.Close()
+	var from, to uintptr // of the mapping whose lines follow; both 0 for one that stays
 	for lines := bufio.NewScanner(maps); lines.Scan(); {
-		var from, to uintptr
-		var rights string
-		if _, err := fmt.Sscanf(lines.Text(), "%x-%x %s", &from, &to, &rights); err != nil {
-			return err
-		}
-		if !strings.HasSuffix(lines.Text(), " "+self) || strings.Contains(rights, "w") {
-			continue // what may be written is the program's state, not its file's
-		}
-		// addresses that the kernel gave, and that are nobody's memory to Go
-		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED); errno != 0 {
-			return errno
+		line := lines.Text()
+		name, rest, _ := strings.Cut(line, ":")
+		switch {
+		case strings.Contains(name, "-"): // the head of a mapping; names have none
+			var rights string
+			if _, err := fmt.Sscanf(line, "%x-%x %s", &from, &to, &rights); err != nil {
+				return err
+			}
+			if !strings.HasSuffix(line, " "+self) || strings.Contains(rights, "w") {
+				from, to = 0, 0 // what may be written is the program's state, not its file's
+			}
+		case name == "Anonymous" && strings.TrimSpace(rest) == "0 kB" && to > from:
+			// addresses that the kernel gave, and that are nobody's memory to Go. What was written before it became
+			// read-only, such as a dynamic linker's tables, is anonymous and stays.
+			if _, _, errno := unix.Syscall(unix.SYS_MADVISE, from, to-from, unix.MADV_DONTNEED); errno != 0 {
+				return errno
+			}
+			from, to = 0, 0
 		}
 	}
 	return nil

@@ -58,7 +58,7 @@ type Collection struct {
 	// never.
 	ExpiresAfter time.Duration
 	Chunking     Chunking // of files that say nothing else
-	Model        string   // whose vectors are searched; "" before the first file
+	Model        string   // whose vectors are searched; "" before the first
 	Dims         int
 	Next         string // the model that vectors are being made of; "" outside of a change
 	Generation   int64  // grows with every change of what can be found
@@ -232,8 +232,9 @@ type Passages interface {
 	Vectors(ctx context.Context, collection, file string) ([]Vector, error)
 	// Embed stores vectors. Those whose passages are gone are dropped.
 	Embed(ctx context.Context, model string, v []Vector) error
-	// Complete makes an attachment's passages findable. All must have vectors of
-	// the collection's model, which is set by the first that completes.
+	// Complete makes an attachment's passages findable. There must be some, and all
+	// must have vectors of the collection's model, or of the next one; the first
+	// vectors of a collection say which that is.
 	Complete(ctx context.Context, collection, file, model string, dims int) error
 	// Passages returns those that can be found, in the order of ids; missing ones
 	// are left out.
@@ -247,7 +248,8 @@ type Passages interface {
 
 	// Change begins to move a collection to another model: both are kept until
 	// Changed, which drops the old one's vectors. Changing lists collections in
-	// between.
+	// between. A change that is given up for another, or for the model that is
+	// shown, loses its vectors: a file that has no others is in progress again.
 	Change(ctx context.Context, collection, model string) error
 	Changed(ctx context.Context, collection, model string, dims int) error
 	Changing(ctx context.Context) ([]Collection, error)

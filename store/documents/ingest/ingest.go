@@ -154,8 +154,10 @@ func (q *Queue) step(ctx context.Context) (did bool, err error) {
 		q.forgive(a)
 	case ctx.Err() != nil, errors.Is(err, documents.ErrClosed):
 		return false, nil
-	case errors.Is(err, documents.ErrNotFound), errors.Is(err, documents.ErrConflict):
+	case errors.Is(err, documents.ErrNotFound), errors.Is(err, documents.ErrConflict) && !q.stands(ctx, a):
 		q.forgive(a) // deleted or cancelled meanwhile
+	case errors.Is(err, documents.ErrFull):
+		return false, err // no fault of the file's: it waits for room
 	case errors.As(err, &refused):
 		q.forgive(a)
 		return true, q.Keeper.Fail(ctx, a.Collection, a.File, refused.Error())
@@ -170,6 +172,13 @@ func (q *Queue) step(ctx context.Context) (did bool, err error) {
 		return true, q.Keeper.Fail(ctx, a.Collection, a.File, "an internal error, which the box's log explains; try again later")
 	}
 	return true, nil
+}
+
+// stands tells whether an attachment is still the one that was taken, and to be
+// brought in.
+func (q *Queue) stands(ctx context.Context, a documents.Attachment) bool {
+	now, err := q.Keeper.Attachment(ctx, documents.System(), a.Collection, a.File)
+	return err == nil && now.Status == documents.InProgress && now.Created.Equal(a.Created)
 }
 
 // take picks the oldest attachment whose collection nobody is at work on.
@@ -288,6 +297,16 @@ func (q *Queue) cut(ctx context.Context, a documents.Attachment, c documents.Col
 	chunks, err := split(ctx, d, o, e)
 	if err != nil {
 		return err
+	}
+	if len(chunks) == 0 {
+		return &extract.Error{Reason: "it holds no text"}
+	}
+	// taken out and put in again while it was read, it may be wanted in other pieces: the next round sees how
+	switch now, err := q.Keeper.Attachment(ctx, documents.System(), a.Collection, a.File); {
+	case err != nil:
+		return err
+	case !now.Created.Equal(a.Created) || now.Chunking != a.Chunking:
+		return documents.ErrConflict
 	}
 	return q.Keeper.Cut(ctx, a.Collection, a.File, d.Pages, chunks)
 }

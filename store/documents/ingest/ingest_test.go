@@ -368,6 +368,94 @@ func TestChangeOfModel(t *testing.T) {
 	}
 }
 
+// TestModelChangesAtTheFirstFile stops in the middle of a collection's first file and goes on with another model, of
+// the same size and of another.
+func TestModelChangesAtTheFirstFile(t *testing.T) {
+	for _, dims := range []int{64, 32} {
+		w := newWorld(t)
+		c := w.collection()
+		a := w.add(c, "a.md", long)
+		w.e.fails = []error{nil, ingest.ErrUnavailable}
+		w.e.embeds = func() { w.e.fails = append(w.e.fails, ingest.ErrUnavailable) }
+		w.start()
+		for s := w.state(a); s.Embedded != 2; s = w.state(a) {
+			time.Sleep(time.Millisecond)
+		}
+		w.end()
+		if s := w.state(a); s.Embedded != 2 || s.Status != documents.InProgress {
+			t.Fatalf("it stopped at %+v", s)
+		}
+		w.e = &fake{model: "new", dims: dims, most: 64}
+		w.start()
+		if got := w.wait(); got != "complete "+a.File {
+			t.Fatal(got)
+		}
+		if got := w.wait(); got != "changed "+c.ID {
+			t.Fatal(got)
+		}
+		v, err := w.k.Vectors(t.Context(), c.ID, a.File)
+		if err != nil || len(v) != 4 {
+			t.Fatalf("%d vectors, %v", len(v), err)
+		}
+		w.e.mu.Lock()
+		calls := w.e.calls
+		w.e.mu.Unlock()
+		if calls < 2 {
+			t.Errorf("the new model was asked %d times: the old one's vectors are among its", calls)
+		}
+	}
+}
+
+// TestPutInAgainWhileAtWork takes a file out and puts it in again, to be cut otherwise, while it is read and while it is
+// embedded.
+func TestPutInAgainWhileAtWork(t *testing.T) {
+	for _, at := range []string{"read", "embed"} {
+		w := newWorld(t)
+		c := w.collection()
+		a := w.add(c, "a.md", strings.Repeat(long, 3))
+		again := sync.OnceFunc(func() {
+			if err := w.k.Detach(context.Background(), ann, c.ID, a.File); err != nil {
+				t.Error(err)
+			}
+			if _, err := w.k.Attach(context.Background(), ann, documents.Attachment{Collection: c.ID, File: a.File, Chunking: documents.Chunking{Max: 16}}); err != nil {
+				t.Error(err)
+			}
+		})
+		if at == "read" {
+			w.read = func(string) error { again(); return nil }
+		} else {
+			w.e.embeds = again
+		}
+		w.start()
+		if got := w.wait(); got != "complete "+a.File {
+			t.Fatal(got)
+		}
+		s := w.state(a)
+		if s.Chunking.Max != 16 || s.Chunks == 0 || s.Embedded != s.Chunks || w.near(c, "roses") != s.Chunks {
+			t.Errorf("put in again while it was to %s: %+v", at, s)
+		}
+		all, err := w.k.PassagesOf(t.Context(), ann, c.ID, a.File)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range all {
+			if p.Tokens > 16 {
+				t.Errorf("put in again while it was to %s: a passage has %d tokens", at, p.Tokens)
+			}
+		}
+	}
+}
+
+func TestNothingToFind(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	a := w.add(w.collection(), "a.json", "[[[]]]")
+	got := w.wait()
+	if s := w.state(a); got != "failed "+a.File && s.Chunks == 0 {
+		t.Errorf("%s: %+v", got, s)
+	}
+}
+
 func TestLong(t *testing.T) {
 	e := &fake{model: "m", dims: 8, most: 6}
 	text := strings.Repeat("word ", 100)

@@ -39,7 +39,7 @@ func Run(t *testing.T, open func(t *testing.T, now func() time.Time) documents.K
 	tests := map[string]func(*suite){
 		"files": files, "moved": moved, "upload that breaks": brokenUpload, "pages": pages, "collections": collections, "sharing": sharing,
 		"attachments": attach, "batches": batches, "found once complete": foundOnceComplete, "words": words, "shares": shares, "vectors": vectors,
-		"filters": filters, "deleting": deleting, "others see nothing": others, "change of model": changeOfModel,
+		"filters": filters, "put in again": putInAgain, "model before the first is complete": modelBeforeTheFirst, "model given up": modelGivenUp, "deleting": deleting, "others see nothing": others, "change of model": changeOfModel,
 		"expiry": expiry, "limits": limits, "many at once": together,
 	}
 	for name, test := range tests {
@@ -350,7 +350,10 @@ func attach(s *suite) {
 	list, err := s.k.Unfinished(s.Context(), 10)
 	s.ok(err)
 	s.same([]documents.Attachment{a}, list)
-	s.is(s.k.Complete(s.Context(), c.ID, f.ID, model, dims), nil) // of a file without text, nothing is missing
+	s.is(s.k.Complete(s.Context(), c.ID, f.ID, model, dims), documents.ErrConflict) // it has not been cut
+	s.ok(s.k.Cut(s.Context(), c.ID, f.ID, 1, chunksOf("a")))
+	s.embed(c.ID, f.ID, model, 0)
+	s.ok(s.k.Complete(s.Context(), c.ID, f.ID, model, dims))
 	s.is(s.k.Cut(s.Context(), c.ID, f.ID, 1, chunksOf("a")), documents.ErrConflict)
 	g := s.file(ann, "g", "text")
 	_, err = s.k.Attach(s.Context(), ann, documents.Attachment{Collection: c.ID, File: g.ID})
@@ -562,6 +565,91 @@ func filters(s *suite) {
 	s.same([]string{"roses of 2021"}, s.texts(ann, hits, err))
 	hits, err = s.k.Near(s.Context(), ann, c.ID, model, direction(0), year(1999), 1)
 	s.same([]string{}, s.texts(ann, hits, err))
+	// what is changed, added and taken out is seen by the next search
+	year2021 := func() []string {
+		hits, err := s.k.Words(s.Context(), ann, c.ID, "roses", year(2021), 10)
+		return s.texts(ann, hits, err)
+	}
+	f := s.ingest(ann, c, map[string]any{"year": 2021}, 4, "late roses")
+	s.same(3, len(year2021()))
+	_, err = s.k.SetAttributes(s.Context(), ann, c.ID, f.ID, map[string]any{"year": 2022})
+	s.ok(err)
+	s.same(2, len(year2021()))
+	hits, err = s.k.Near(s.Context(), ann, c.ID, model, direction(4), year(2022), 1)
+	s.same([]string{"late roses"}, s.texts(ann, hits, err))
+	s.ok(s.k.Detach(s.Context(), ann, c.ID, f.ID))
+	hits, err = s.k.Near(s.Context(), ann, c.ID, model, direction(4), year(2022), 10)
+	s.same(2, len(s.texts(ann, hits, err)))
+}
+
+// putInAgain takes a file out and puts it in again while somebody is at work on
+// it, who then says that it is complete.
+func putInAgain(s *suite) {
+	ctx, c := s.Context(), s.collection(ann, "x")
+	f := s.file(ann, "f", "x")
+	put := func() {
+		_, err := s.k.Attach(ctx, ann, documents.Attachment{Collection: c.ID, File: f.ID})
+		s.ok(err)
+	}
+	put()
+	s.ok(s.k.Cut(ctx, c.ID, f.ID, 1, chunksOf("roses")))
+	s.embed(c.ID, f.ID, model, 0)
+	s.ok(s.k.Detach(ctx, ann, c.ID, f.ID))
+	put()
+	s.is(s.k.Complete(ctx, c.ID, f.ID, model, dims), documents.ErrConflict)
+	a, err := s.k.Attachment(ctx, ann, c.ID, f.ID)
+	s.ok(err)
+	s.same(documents.InProgress, a.Status)
+}
+
+// modelBeforeTheFirst changes the model when half of a collection's first file
+// has vectors.
+func modelBeforeTheFirst(s *suite) {
+	ctx, c := s.Context(), s.collection(ann, "x")
+	f := s.file(ann, "f", "x")
+	_, err := s.k.Attach(ctx, ann, documents.Attachment{Collection: c.ID, File: f.ID})
+	s.ok(err)
+	s.ok(s.k.Cut(ctx, c.ID, f.ID, 1, chunksOf("roses", "violets")))
+	bare, err := s.k.Bare(ctx, c.ID, f.ID, model, 1)
+	s.ok(err)
+	s.ok(s.k.Embed(ctx, model, []documents.Vector{{ID: bare[0].ID, Vector: direction(0)}}))
+	_, err = s.k.Bare(ctx, c.ID, f.ID, "new", 10)
+	s.is(err, documents.ErrConflict)
+	s.ok(s.k.Change(ctx, c.ID, "new"))
+	bare, err = s.k.Bare(ctx, c.ID, f.ID, "new", 10)
+	s.ok(err)
+	s.same(2, len(bare))
+	s.embed(c.ID, f.ID, "new", 1)
+	s.ok(s.k.Complete(ctx, c.ID, f.ID, "new", dims))
+	s.ok(s.k.Changed(ctx, c.ID, "new", dims))
+	hits, err := s.k.Near(ctx, ann, c.ID, "new", direction(1), nil, 1)
+	s.same([]string{"roses"}, s.texts(ann, hits, err))
+}
+
+// modelGivenUp goes back to the model that is shown after a file came in with
+// vectors of the other one alone.
+func modelGivenUp(s *suite) {
+	ctx, c := s.Context(), s.collection(ann, "x")
+	s.ingest(ann, c, nil, 0, "roses")
+	s.ok(s.k.Change(ctx, c.ID, "new"))
+	f := s.file(ann, "f", "x")
+	_, err := s.k.Attach(ctx, ann, documents.Attachment{Collection: c.ID, File: f.ID})
+	s.ok(err)
+	s.ok(s.k.Cut(ctx, c.ID, f.ID, 1, chunksOf("violets", "tulips")))
+	s.embed(c.ID, f.ID, "new", 1)
+	s.ok(s.k.Complete(ctx, c.ID, f.ID, "new", dims))
+	s.same([]string{"violets"}, s.words(ann, c, "violets"))
+	s.ok(s.k.Change(ctx, c.ID, model))
+	a, err := s.k.Attachment(ctx, ann, c.ID, f.ID)
+	s.ok(err)
+	if a.Status != documents.InProgress || a.Chunks != 2 || a.Embedded != 0 || a.Bytes != int64(len("violets")+len("tulips")) {
+		s.Errorf("the file without vectors is %+v", a)
+	}
+	s.embed(c.ID, f.ID, model, 1)
+	s.ok(s.k.Complete(ctx, c.ID, f.ID, model, dims))
+	s.same([]string{"violets"}, s.words(ann, c, "violets"))
+	s.same([]string{"violets"}, s.near(ann, c, 1, 1))
+	s.same([]string{"roses"}, s.near(ann, c, 0, 1))
 }
 
 func deleting(s *suite) {

@@ -134,12 +134,17 @@ func (k *Keeper) SetAttributes(ctx context.Context, by documents.Reader, collect
 	if err != nil {
 		return documents.Attachment{}, err
 	}
+	c := change{collection: collection, last: -1} // no passage goes, but filters find others
 	err = k.write(ctx, func(t *sqlite.Tx) error {
-		return t.One(ctx, "update attachments set attributes = ? where collection = ? and file = ?", toJSON(attributes), collection, file)
+		if err := t.One(ctx, "update attachments set attributes = ? where collection = ? and file = ?", toJSON(attributes), collection, file); err != nil {
+			return err
+		}
+		return t.Scan(ctx, "update collections set generation = generation + 1 where id = ? returning generation", []any{collection}, &c.generation)
 	})
 	if err != nil {
 		return documents.Attachment{}, err
 	}
+	k.slabs.follow(c)
 	return k.Attachment(ctx, by, collection, file)
 }
 

@@ -25,7 +25,7 @@ func (k *Keeper) Stored(ctx context.Context, collection, query string, f documen
 	if err = k.db.Scan(ctx, "select n from collections where id = ?", []any{collection}, &a.number); err != nil {
 		return nil, err
 	}
-	if a.runs, a.filtered, err = k.allowed(ctx, collection, f); err != nil {
+	if a.runs, a.filtered, err = k.allowed(ctx, collection, -1, f); err != nil {
 		return nil, err
 	}
 	return k.stored(ctx, collection, a)

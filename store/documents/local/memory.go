@@ -81,6 +81,11 @@ func (s *slabs) makeWords(collection string, e *slab) {
 		e.words.making = false
 		s.mu.Unlock()
 	}()
+	done, err := s.queue(s.ctx) // first: who waits for it must not hold up what follows changes
+	if err != nil {
+		return
+	}
+	defer done()
 	e.words.mu.Lock()
 	index := words.New()
 	c, err := s.contents(s.ctx, collection)
@@ -95,6 +100,7 @@ func (s *slabs) makeWords(collection string, e *slab) {
 	e.words.index, e.words.generation = index, c.generation
 	e.words.mu.Unlock()
 	if index != nil {
+		made(index.Bytes())
 		s.weigh(collection, e, &e.wordBytes, index.Bytes())
 	}
 }

@@ -136,6 +136,10 @@ func (k *Keeper) Embed(ctx context.Context, model string, vectors []documents.Ve
 				if slot, err = slotOf(ctx, t.Scan, collection, model); err != nil {
 					return err
 				}
+				// the first vectors say whose all are: a model that comes before the file is complete must not add to them
+				if _, err := t.Exec(ctx, "update collections set model = ?, dims = ? where id = ? and model = ''", model, len(v.Vector), collection); err != nil {
+					return err
+				}
 				slots[collection] = slot
 			}
 			blob := encodeVector(v.Vector)
@@ -174,6 +178,9 @@ func (k *Keeper) Complete(ctx context.Context, collection, file, model string, d
 		}
 		if bare > 0 {
 			return fmt.Errorf("%w: %d passages have no vector of %q with %d numbers", sqlite.ErrConflict, bare, model, dims)
+		}
+		if a.Chunks == 0 { // taken out and put in again meanwhile
+			return fmt.Errorf("%w: the file has not been cut", sqlite.ErrConflict)
 		}
 		if err := addWords(ctx, t, a); err != nil {
 			return err
@@ -229,28 +236,11 @@ func (k *Keeper) passages(ctx context.Context, by documents.Reader, where string
 	return list, meaning(err)
 }
 
-// allowed returns the runs of passages that a filter lets through, ascending,
-// and whether it is any filter at all.
-func (k *Keeper) allowed(ctx context.Context, collection string, f documents.Filter) ([][2]int64, bool, error) {
-	if f == nil {
-		return nil, false, nil
-	}
-	list, err := k.attachments(ctx, "collection = ? and status = 'completed' order by first", collection)
-	if err != nil {
-		return nil, true, err
-	}
-	var runs [][2]int64
-	for _, a := range list {
-		if a.last >= a.first && f.Match(a.Attributes) {
-			runs = append(runs, [2]int64{a.first, a.last})
-		}
-	}
-	return runs, true, nil
-}
-
 // Change begins to move a collection to another model.
 func (k *Keeper) Change(ctx context.Context, collection, model string) error {
-	return k.write(ctx, func(t *sqlite.Tx) error {
+	forgotten := false
+	err := k.write(ctx, func(t *sqlite.Tx) error {
+		forgotten = false
 		var shown, next string
 		if err := t.Scan(ctx, "select model, next from collections where id = ?", []any{collection}, &shown, &next); err != nil {
 			return err
@@ -259,14 +249,49 @@ func (k *Keeper) Change(ctx context.Context, collection, model string) error {
 		case shown == "" || next == model || shown == model && next == "":
 			return nil
 		}
-		if err := dropVectors(ctx, t, collection, "1 - c.slot"); err != nil { // of a change that was given up
-			return err
+		if next != "" { // a change that is given up
+			if err := giveUp(ctx, t, collection); err != nil {
+				return err
+			}
+			forgotten = true
 		}
 		if shown == model {
 			model = ""
 		}
 		return t.One(ctx, "update collections set next = ? where id = ?", model, collection)
 	})
+	if forgotten {
+		k.slabs.forget(collection)
+	}
+	return err
+}
+
+// giveUp drops the vectors of the model that a collection was moving to. Files
+// that came meanwhile, and have no others, are work for the queue again.
+func giveUp(ctx context.Context, t *sqlite.Tx, collection string) error {
+	if err := dropVectors(ctx, t, collection, "1 - c.slot"); err != nil {
+		return err
+	}
+	list, err := attachments(ctx, t, `collection = ? and status in ('completed', 'in_progress') and exists (select 1 from passages p
+		join collections c on c.id = attachments.collection where p.attachment = attachments.n and not exists (select 1 from vectors v where v.id = 2 * p.id + c.slot))`, collection)
+	if err != nil {
+		return err
+	}
+	for _, a := range list {
+		if a.Status == documents.Completed {
+			if err := removeWords(ctx, t, a); err != nil {
+				return err
+			}
+		}
+		_, err := t.Exec(ctx, `update attachments set status = 'in_progress', (embedded, bytes) =
+			(select count(v.id), sum(length(cast(p.text as blob))) + coalesce(sum(length(v.vector)), 0) from passages p
+			join collections c on c.id = attachments.collection left join vectors v on v.id = 2 * p.id + c.slot where p.attachment = attachments.n) where n = ?`, a.n)
+		if err != nil {
+			return err
+		}
+	}
+	_, err = t.Exec(ctx, "update collections set generation = generation + 1 where id = ?", collection)
+	return err
 }
 
 // dropVectors removes those of one slot, which is written in terms of c.

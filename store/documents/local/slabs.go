@@ -24,6 +24,10 @@ type slabs struct {
 	stop   context.CancelFunc
 	work   sync.WaitGroup
 
+	// turn is had by whoever makes a slab: what all take while they are made is
+	// bounded too
+	turn chan struct{}
+
 	mu   sync.Mutex
 	all  map[string]*slab
 	tick int64 // grows with each use
@@ -35,15 +39,29 @@ type slab struct {
 	vectors *vector.Slab // nil before they are made, and after something that cannot be followed
 	words   indexed
 	slot    int64 // of the vectors: in which of the two places they stand in the file
+	files   labelled
 
 	// by slabs.mu
-	used, vectorBytes, wordBytes int64
+	used, vectorBytes, wordBytes, fileBytes int64
 }
 
 func newSlabs(k *Keeper, memory int64) *slabs {
-	s := &slabs{k: k, memory: memory, all: map[string]*slab{}}
+	s := &slabs{k: k, memory: memory, all: map[string]*slab{}, turn: make(chan struct{}, makers)}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
+}
+
+// makers is how many slabs are made at once.
+const makers = 2
+
+// queue waits for a turn to make a slab, which the function that it returns ends.
+func (s *slabs) queue(ctx context.Context) (func(), error) {
+	select {
+	case s.turn <- struct{}{}:
+		return func() { <-s.turn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
 // close ends what works in the background.
@@ -86,12 +104,15 @@ func (s *slabs) forget(collection string) {
 // back to the system.
 const muchBytes = 8 << 20
 
-// weigh notes what a part of a slab takes, and drops the longest unused other
-// slabs while all together take too much.
-func (s *slabs) weigh(collection string, e *slab, part *int64, bytes int64) {
+func made(bytes int64) {
 	if bytes > muchBytes {
 		debug.FreeOSMemory()
 	}
+}
+
+// weigh notes what a part of a slab takes, and drops the longest unused other
+// slabs while all together take too much.
+func (s *slabs) weigh(collection string, e *slab, part *int64, bytes int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.all[collection] != e {
@@ -102,7 +123,7 @@ func (s *slabs) weigh(collection string, e *slab, part *int64, bytes int64) {
 		var total int64
 		oldest, at := "", s.tick+1
 		for name, o := range s.all {
-			total += o.vectorBytes + o.wordBytes
+			total += o.vectorBytes + o.wordBytes + o.fileBytes
 			if o != e && o.used < at {
 				oldest, at = name, o.used
 			}
@@ -156,8 +177,20 @@ func (s *slabs) added(collection string, generation, first, last int64) {
 	default:
 		e.vectors.SetGeneration(uint64(generation))
 	}
+	var vectorBytes, wordBytes int64
+	if e.vectors != nil {
+		vectorBytes = e.vectors.Bytes()
+	}
 	e.mu.Unlock()
-	e.words.follow(generation, func(x *words.Index) bool { return s.readWords(s.ctx, x, [2]int64{first, last}) == nil })
+	e.words.follow(generation, func(x *words.Index) bool {
+		err := s.readWords(s.ctx, x, [2]int64{first, last})
+		wordBytes = x.Bytes()
+		return err == nil
+	})
+	s.weigh(collection, e, &e.vectorBytes, vectorBytes)
+	if wordBytes > 0 {
+		s.weigh(collection, e, &e.wordBytes, wordBytes)
+	}
 }
 
 // contents is what can be found in a collection at one moment.
@@ -251,20 +284,26 @@ func (s *slabs) get(ctx context.Context, collection string) (*vector.Slab, int64
 }
 
 func (s *slabs) makeVectors(ctx context.Context, collection string, e *slab) error {
+	done, err := s.queue(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
 	c, err := s.contents(ctx, collection)
 	if err != nil {
 		return err
 	}
-	made, err := vector.New(c.dims)
+	v, err := vector.New(c.dims)
 	if err != nil {
 		return err
 	}
-	if err := s.read(ctx, made, c.slot, c.runs...); err != nil {
+	if err := s.read(ctx, v, c.slot, c.runs...); err != nil {
 		return err
 	}
-	made.SetGeneration(uint64(c.generation))
-	e.vectors, e.slot = made, c.slot
-	s.weigh(collection, e, &e.vectorBytes, made.Bytes())
+	v.SetGeneration(uint64(c.generation))
+	e.vectors, e.slot = v, c.slot
+	made(v.Bytes())
+	s.weigh(collection, e, &e.vectorBytes, v.Bytes())
 	return nil
 }
 
@@ -279,7 +318,7 @@ func (k *Keeper) Near(ctx context.Context, by documents.Reader, collection, mode
 	case c.Model != model:
 		return nil, fmt.Errorf("%w: the collection has vectors of %q, not of %q", documents.ErrConflict, c.Model, model)
 	}
-	runs, filtered, err := k.allowed(ctx, collection, filter)
+	runs, filtered, err := k.allowed(ctx, collection, c.Generation, filter)
 	if err != nil || filtered && len(runs) == 0 {
 		return nil, err
 	}

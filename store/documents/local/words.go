@@ -126,7 +126,7 @@ func (k *Keeper) Words(ctx context.Context, by documents.Reader, collection, que
 	if len(a.terms) == 0 || limit < 1 {
 		return nil, nil
 	}
-	if a.runs, a.filtered, err = k.allowed(ctx, collection, filter); err != nil || a.filtered && len(a.runs) == 0 {
+	if a.runs, a.filtered, err = k.allowed(ctx, collection, generation, filter); err != nil || a.filtered && len(a.runs) == 0 {
 		return nil, err
 	}
 	many, err := k.many(ctx, collection)

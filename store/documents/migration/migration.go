@@ -128,6 +128,9 @@ func (m *move) collection(ctx context.Context, c documents.Collection) error {
 }
 
 func (m *move) attachment(ctx context.Context, c documents.Collection, a documents.Attachment) error {
+	if a.Status == documents.Completed && a.Chunks == 0 { // as an earlier program left files without text
+		a.Status, a.Problem = documents.Failed, "it holds no text"
+	}
 	got, err := m.to.Attachment(ctx, documents.System(), a.Collection, a.File)
 	if errors.Is(err, documents.ErrNotFound) {
 		got, err = m.to.Attach(ctx, documents.System(), a)

@@ -143,7 +143,11 @@ func (k *Keeper) Embed(ctx context.Context, model string, vectors []documents.Ve
 			}
 			slot, ok := slots[collection]
 			if !ok {
-				if slot, err = slotOf(ctx, t, collection, model, ""); err != nil {
+				if slot, err = slotOf(ctx, t, collection, model, " for update"); err != nil {
+					return err
+				}
+				// the first vectors say whose all are: a model that comes before the file is complete must not add to them
+				if _, err := t.Exec(ctx, "update collections set model = $1, dims = $2 where id = $3 and model = ''", model, len(v.Vector), collection); err != nil {
 					return err
 				}
 				slots[collection] = slot
@@ -180,6 +184,9 @@ func (k *Keeper) Complete(ctx context.Context, collection, file, model string, d
 		}
 		if bare > 0 {
 			return fmt.Errorf("%w: %d passages have no vector of %q with %d numbers", documents.ErrConflict, bare, model, dims)
+		}
+		if a.Chunks == 0 { // taken out and put in again meanwhile
+			return fmt.Errorf("%w: the file has not been cut", documents.ErrConflict)
 		}
 		if _, err := t.Exec(ctx, "update attachments set status = 'completed', problem = '' where n = $1", a.n); err != nil {
 			return err
@@ -358,6 +365,19 @@ func (k *Keeper) Change(ctx context.Context, collection, model string) error {
 		_, err := t.Exec(ctx, "delete from vectors where slot = (select 1 - slot from collections where id = $1) and passage in "+ofCollection, collection)
 		if err != nil {
 			return err
+		}
+		if next != "" { // of a change that is given up: files that came meanwhile, and have no others, are work for the queue again
+			_, err := t.Exec(ctx, `update attachments set status = 'in_progress', (embedded, bytes) =
+				(select count(v.passage), sum(octet_length(p.text)) + 4 * coalesce(sum(vector_dims(v.vector)), 0) from passages p
+				join collections c on c.id = attachments.collection left join vectors v on v.passage = p.id and v.slot = c.slot where p.attachment = attachments.n)
+				where collection = $1 and status in ('completed', 'in_progress') and exists (select 1 from passages p join collections c on c.id = attachments.collection
+				where p.attachment = attachments.n and not exists (select 1 from vectors v where v.passage = p.id and v.slot = c.slot))`, collection)
+			if err != nil {
+				return err
+			}
+			if _, err := t.Exec(ctx, "update collections set generation = generation + 1 where id = $1", collection); err != nil {
+				return err
+			}
 		}
 		if shown == model {
 			model = ""

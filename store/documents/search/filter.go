@@ -10,8 +10,10 @@ import (
 )
 
 const (
-	filterDepth = 8
-	filterParts = 100
+	filterDepth  = 8
+	filterParts  = 100
+	filterValues = 10_000 // of all lists together
+	filterBytes  = 256 << 10
 )
 
 // node is a filter as the API writes it: a comparison, or several joined.
@@ -22,7 +24,7 @@ type node struct {
 	Filters []node          `json:"filters"`
 
 	value any
-	list  []any
+	set   map[any]bool
 }
 
 // ParseFilter reads a filter over attributes:
@@ -35,19 +37,24 @@ func ParseFilter(b []byte) (documents.Filter, error) {
 	if len(b) == 0 || string(b) == "null" {
 		return nil, nil
 	}
+	if len(b) > filterBytes {
+		return nil, fmt.Errorf("%w: the filter is longer than %d bytes", documents.ErrInvalid, filterBytes)
+	}
 	var n node
 	if err := json.Unmarshal(b, &n); err != nil {
 		return nil, fmt.Errorf("%w: the filter: %w", documents.ErrInvalid, err)
 	}
-	parts := 0
-	if err := n.check(0, &parts); err != nil {
+	if err := n.check(0, &size{}); err != nil {
 		return nil, fmt.Errorf("%w: the filter: %w", documents.ErrInvalid, err)
 	}
 	return &n, nil
 }
 
-func (n *node) check(depth int, parts *int) error {
-	if *parts++; depth > filterDepth || *parts > filterParts {
+// size is what was seen of a filter: each file of a collection is held against it.
+type size struct{ parts, values int }
+
+func (n *node) check(depth int, seen *size) error {
+	if seen.parts++; depth > filterDepth || seen.parts > filterParts {
 		return fmt.Errorf("it has more than %d parts, or is deeper than %d", filterParts, filterDepth)
 	}
 	switch n.Type {
@@ -56,7 +63,7 @@ func (n *node) check(depth int, parts *int) error {
 			return fmt.Errorf("%q joins no filters", n.Type)
 		}
 		for i := range n.Filters {
-			if err := n.Filters[i].check(depth+1, parts); err != nil {
+			if err := n.Filters[i].check(depth+1, seen); err != nil {
 				return err
 			}
 		}
@@ -66,8 +73,16 @@ func (n *node) check(depth int, parts *int) error {
 			return fmt.Errorf("the value for %q is no text, number or boolean", n.Key)
 		}
 	case "in", "nin":
-		if err := json.Unmarshal(n.Value, &n.list); err != nil || slices.ContainsFunc(n.list, func(v any) bool { return !scalar(v) }) {
+		var list []any
+		if err := json.Unmarshal(n.Value, &list); err != nil || slices.ContainsFunc(list, func(v any) bool { return !scalar(v) }) {
 			return fmt.Errorf("the value for %q is no list of texts, numbers or booleans", n.Key)
+		}
+		if seen.values += len(list); seen.values > filterValues {
+			return fmt.Errorf("its lists have more than %d values", filterValues)
+		}
+		n.set = make(map[any]bool, len(list))
+		for _, v := range list {
+			n.set[v] = true
 		}
 	default:
 		return fmt.Errorf("its type is %q; eq, ne, gt, gte, lt, lte, in, nin, and, or are known", n.Type)
@@ -102,9 +117,9 @@ func (n *node) Match(a map[string]any) bool {
 	case "ne":
 		return !there || v != n.value
 	case "in":
-		return there && slices.Contains(n.list, v)
+		return there && n.set[v]
 	case "nin":
-		return !there || !slices.Contains(n.list, v)
+		return !there || !n.set[v]
 	}
 	order, comparable := compare(v, n.value)
 	if !there || !comparable {

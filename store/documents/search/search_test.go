@@ -2,6 +2,7 @@ package search_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -299,6 +300,27 @@ func TestOrderIsStable(t *testing.T) {
 	for range 5 {
 		if d := cmp.Diff(want.Results, w.find(ann, search.Query{Text: "flower wheel"}).Results); d != "" {
 			t.Fatal(d)
+		}
+	}
+}
+
+// TestLargeFilters holds filters to bounds: each file of a collection is held against all of one.
+func TestLargeFilters(t *testing.T) {
+	in := func(n int) []byte {
+		values := make([]int, n)
+		b, err := json.Marshal(map[string]any{"type": "in", "key": "k", "value": values})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	if f, err := search.ParseFilter(in(10_000)); err != nil || !f.Match(map[string]any{"k": 0.0}) || f.Match(map[string]any{"k": "0"}) {
+		t.Errorf("%v, %v", f, err)
+	}
+	many := []byte(`{"type":"and","filters":[` + string(in(6000)) + "," + string(in(6000)) + "]}")
+	for _, b := range [][]byte{in(10_001), many, []byte(`{"type":"eq","key":"k","value":"` + strings.Repeat("x", 300<<10) + `"}`)} {
+		if _, err := search.ParseFilter(b); !errors.Is(err, documents.ErrInvalid) {
+			t.Errorf("a filter of %d bytes: %v", len(b), err)
 		}
 	}
 }

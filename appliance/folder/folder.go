@@ -15,6 +15,7 @@ import (
 	"path"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // The attributes by which a file of a collection is known again.
@@ -27,6 +28,9 @@ const (
 	maxFiles = 100_000
 	maxPath  = 512 // characters of an attribute
 	maxDepth = 64
+
+	// MaxBytes is the size of the largest file that is read.
+	MaxBytes = 512 << 20
 )
 
 // Entry is a file that a collection has of a folder.
@@ -70,6 +74,7 @@ type stamp struct {
 	time  time.Time
 	hash  string
 	tried bool // it was put in, or cannot be
+	in    bool // it was put in
 }
 
 // Sync makes the collection the same as the folder is now. One file that cannot be read, or is refused, does not stop
@@ -153,13 +158,26 @@ func (w *Watcher) file(ctx context.Context, root *os.Root, p string, has map[str
 	}
 	before := w.known[p]
 	same := before.size == info.Size() && before.time.Equal(info.ModTime())
-	if same && before.tried || time.Since(info.ModTime()) < w.Settle && time.Since(info.ModTime()) >= 0 {
+	_, there := has[p]
+	done := before.tried && (there || !before.in) // what somebody else took out is put in again
+	if same && done || time.Since(info.ModTime()) < w.Settle && time.Since(info.ModTime()) >= 0 {
 		return
 	}
 	now := stamp{size: info.Size(), time: info.ModTime(), tried: true}
-	if len([]rune(p)) > maxPath {
+	var never error
+	switch {
+	case !info.Mode().IsRegular():
+		return // it has just become something else
+	case len([]rune(p)) > maxPath:
+		never = fmt.Errorf("its path is longer than %d characters", maxPath)
+	case !utf8.ValidString(p): // the collection would give it another path
+		never = errors.New("its path is not UTF-8")
+	case info.Size() > MaxBytes:
+		never = fmt.Errorf("it is larger than %d bytes", MaxBytes)
+	}
+	if never != nil {
 		w.known[p] = now
-		w.tell(p, "skipped", fmt.Errorf("its path is longer than %d characters", maxPath))
+		w.tell(p, "skipped", never)
 		return
 	}
 	did, err := w.put(ctx, root, p, has, &now)
@@ -169,6 +187,7 @@ func (w *Watcher) file(ctx context.Context, root *os.Root, p string, has map[str
 	if _, later := errors.AsType[*LaterError](err); later {
 		now.tried = false
 	}
+	now.in = err == nil
 	w.known[p] = now
 	if did != "" || err != nil {
 		w.tell(p, did, err)
@@ -182,8 +201,11 @@ func (w *Watcher) put(ctx context.Context, root *os.Root, p string, has map[stri
 	}
 	defer f.Close()
 	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
+	switch n, err := io.Copy(sum, io.LimitReader(f, MaxBytes+1)); {
+	case err != nil:
 		return "skipped", err
+	case n > MaxBytes:
+		return "skipped", fmt.Errorf("it is larger than %d bytes", MaxBytes)
 	}
 	now.hash = hex.EncodeToString(sum.Sum(nil))
 	old, ok := has[p]
@@ -197,7 +219,7 @@ func (w *Watcher) put(ctx context.Context, root *os.Root, p string, has map[stri
 	if ok {
 		did = "changed"
 	}
-	return did, w.Target.Put(ctx, Entry{Path: p, SHA256: now.hash}, old.File, f)
+	return did, w.Target.Put(ctx, Entry{Path: p, SHA256: now.hash}, old.File, io.LimitReader(f, MaxBytes))
 }
 
 // LaterError says that a file could not be put in now and may be later.

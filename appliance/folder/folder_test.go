@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -110,5 +111,51 @@ func TestSync(t *testing.T) {
 	}
 	if err := w.Sync(t.Context()); err == nil || len(c.text) != 2 {
 		t.Errorf("%v, %v", err, c.text)
+	}
+}
+
+// TestSyncKeepsOut leaves alone what no collection can have, and puts in again what somebody else took out.
+func TestSyncKeepsOut(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("a.md", "one")
+	write("huge.md", "")
+	if err := os.Truncate(filepath.Join(dir, "huge.md"), folder.MaxBytes+1); err != nil { // it has a hole
+		t.Fatal(err)
+	}
+	odd := false
+	if runtime.GOOS == "linux" { // others have no such names
+		write("b\xff.md", "two")
+		odd = true
+	}
+	c := &collection{files: map[string]folder.Entry{}, text: map[string]string{}}
+	told := map[string]int{}
+	w := &folder.Watcher{Dir: dir, Target: c, Report: func(e folder.Event) { told[e.Did]++ }}
+	for range 3 {
+		if err := w.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[string]int{"added": 1, "skipped": 1}
+	if odd {
+		want["skipped"]++
+	}
+	if d := cmp.Diff(want, told); d != "" {
+		t.Error(d)
+	}
+	clear(c.files)
+	clear(c.text)
+	for range 2 {
+		if err := w.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if c.text["a.md"] != "one" || c.puts != 2 {
+		t.Errorf("what was taken out: %v, put in %d times", c.text, c.puts)
 	}
 }

@@ -272,19 +272,14 @@ func (l *Shelf) listFiles(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, more, err := l.Keeper.Files(c.ctx, c.visit.Reader, c.r.URL.Query().Get("purpose"), p)
+	out, more, err := visible(p, func(f documents.File) string { return f.ID }, func(p documents.Page) ([]documents.File, bool, error) {
+		return l.Keeper.Files(c.ctx, c.visit.Reader, c.r.URL.Query().Get("purpose"), p)
+	}, func(f documents.File) (fileObject, bool, error) {
+		ok, err := l.seesFile(c, f.ID)
+		return fileOf(f), ok, err
+	})
 	if err != nil {
 		return nil, err
-	}
-	var out []fileObject
-	for _, f := range files {
-		ok, err := l.seesFile(c, f.ID)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			out = append(out, fileOf(f))
-		}
 	}
 	return listOf(out, more, func(f fileObject) string { return f.ID }), nil
 }

@@ -199,7 +199,10 @@ func (l *Shelf) handle(rt route) http.HandlerFunc {
 			return
 		}
 		c := &call{w: w, r: r, ctx: ctx, visit: visit}
-		status := http.StatusOK
+		status := 499 // until there is another: an answer that breaks off panics, and is a visit's end too
+		if visit.End != nil {
+			defer func() { visit.End(status) }()
+		}
 		// a body that is still on its way ends with the visit: its key may be revoked while it comes
 		stop := context.AfterFunc(ctx, func() { _ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0)) })
 		answer, err := l.run(c, rt)
@@ -209,15 +212,15 @@ func (l *Shelf) handle(rt route) http.HandlerFunc {
 			e := l.problem(r, err)
 			status = e.Status
 			e.Write(w)
-		} else if _, done := answer.(written); !done {
+			return
+		}
+		status = http.StatusOK
+		if _, done := answer.(written); !done {
 			w.Header().Set("Content-Type", "application/json")
 			w.Header().Set("Cache-Control", "no-store")
 			if err := json.NewEncoder(w).Encode(answer); err != nil {
 				l.Log.Debug("writing an answer", "err", err)
 			}
-		}
-		if visit.End != nil {
-			visit.End(status)
 		}
 	}
 }
@@ -342,6 +345,34 @@ func (c *call) page() (documents.Page, error) {
 		return p, invalid("order", "order is asc or desc")
 	}
 	return p, nil
+}
+
+// visible fills a page with what exists for a visit: what does not is passed
+// over, so that a page that is empty is the last.
+func visible[T, O any](p documents.Page, id func(T) string, read func(documents.Page) ([]T, bool, error), show func(T) (O, bool, error)) ([]O, bool, error) {
+	var out []O
+	for want := p.Limit; ; {
+		p.Limit = 100
+		all, more, err := read(p)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, t := range all {
+			o, ok, err := show(t)
+			switch {
+			case err != nil:
+				return nil, false, err
+			case ok && len(out) == want:
+				return out, true, nil
+			case ok:
+				out = append(out, o)
+			}
+			p.After = id(t)
+		}
+		if !more || len(all) == 0 {
+			return out, false, nil
+		}
+	}
 }
 
 // list is the object of a list.

@@ -530,3 +530,74 @@ func TestAnswersAndEnds(t *testing.T) {
 		t.Errorf("ended with %d and %d", a, b)
 	}
 }
+
+// TestBrokenDownloadEnds hangs up in the middle of a file: the visit has an end all the same, or it would count as under
+// way for ever.
+func TestBrokenDownloadEnds(t *testing.T) {
+	w := newWorld(t)
+	f := w.upload("ann", "a.txt", strings.Repeat("x", 16<<20))
+	<-w.ended
+	ctx, hangUp := context.WithCancel(t.Context())
+	r, err := http.NewRequestWithContext(ctx, "GET", w.server.URL+"/v1/files/"+f+"/content", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Authorization", "ann")
+	answer, err := w.server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(answer.Body, make([]byte, 100)); err != nil {
+		t.Fatal(err)
+	}
+	hangUp()
+	answer.Body.Close()
+	select {
+	case <-w.ended:
+	case <-time.After(20 * time.Second):
+		t.Error("the visit has no end")
+	}
+}
+
+// TestLimitedLists lists what a limited key sees behind more than a page of what it does not.
+func TestLimitedLists(t *testing.T) {
+	w := newWorld(t)
+	f := w.upload("ann", "a.txt", "words")
+	s := w.ok("ann", "POST", "/v1/vector_stores", object{"file_ids": []string{f}})["id"].(string)
+	for range 5 {
+		w.upload("ann", "b.txt", "others")
+		w.ok("ann", "POST", "/v1/vector_stores", object{})
+	}
+	for path, want := range map[string]string{"/v1/files": f, "/v1/vector_stores": s} {
+		o := w.ok("ann "+s, "GET", path+"?limit=2", nil)
+		if list := o["data"].([]any); len(list) != 1 || list[0].(object)["id"] != want || o["has_more"] != false {
+			t.Errorf("%s: %v", path, o)
+		}
+		o = w.ok("ann", "GET", path+"?limit=2", nil)
+		if list := o["data"].([]any); len(list) != 2 || o["has_more"] != true {
+			t.Errorf("%s: %v", path, o)
+		}
+		seen := map[any]bool{}
+		after := ""
+		for more := true; more; {
+			o := w.ok("ann", "GET", path+"?limit=2&after="+after, nil)
+			for _, x := range o["data"].([]any) {
+				seen[x.(object)["id"]] = true
+			}
+			if more = o["has_more"] == true; more {
+				after = o["last_id"].(string)
+			}
+		}
+		if len(seen) != 6 {
+			t.Errorf("%s: %d are listed", path, len(seen))
+		}
+	}
+}
+
+func TestUnknownMode(t *testing.T) {
+	w := newWorld(t)
+	s := w.ok("ann", "POST", "/v1/vector_stores", object{})["id"].(string)
+	if status, o := w.do("ann", "POST", "/v1/vector_stores/"+s+"/search", object{"query": "x", "search_mode": "guesses"}); status != 400 {
+		t.Errorf("%d %v", status, o)
+	}
+}

@@ -2,6 +2,7 @@ package shelf
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -183,20 +184,20 @@ func (l *Shelf) list(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, more, err := l.Keeper.Collections(c.ctx, c.visit.Reader, p)
-	if err != nil {
-		return nil, err
-	}
-	var out []storeObject
-	for _, s := range all {
+	out, more, err := visible(p, func(s documents.Collection) string { return s.ID }, func(p documents.Page) ([]documents.Collection, bool, error) {
+		return l.Keeper.Collections(c.ctx, c.visit.Reader, p)
+	}, func(s documents.Collection) (storeObject, bool, error) {
 		if !c.visit.sees(s.ID) {
-			continue
+			return storeObject{}, false, nil
 		}
 		o, err := l.storeOf(c, s.ID)
-		if err != nil {
-			return nil, err
+		if errors.Is(err, documents.ErrNotFound) { // it has just gone
+			return o, false, nil
 		}
-		out = append(out, o)
+		return o, err == nil, err
+	})
+	if err != nil {
+		return nil, err
 	}
 	return listOf(out, more, func(s storeObject) string { return s.ID }), nil
 }

@@ -251,7 +251,7 @@ func TestLayaRefusals(t *testing.T) {
 		"an empty folder":  {[]string{"-m", m, "--laya-model", filepath.Dir(st.file("empty/x", ""))}, "--laya-model: there is no laya_typed_decisions_q8_0.gguf"},
 		"no policy":        {[]string{"-m", m, "--laya", "--route-policy", "/does/not/exist.json"}, "it cannot be read"},
 		"no JSON":          {[]string{"-m", m, "--laya", "--route-policy", st.file("a.json", "{")}, "it is not JSON"},
-		"no classes":       {[]string{"-m", m, "--laya", "--route-policy", st.file("b.json", "{}")}, "it has no classes"},
+		"no classes":       {[]string{"-m", m, "--laya", "--route-policy", st.file("b.json", "{}")}, "it has neither classes nor rules"},
 		"an unknown class": {[]string{"-m", m, "--laya", "--route-policy", st.file("c.json", `{"classes": {"poem": {"device": "hrx"}}}`)}, `unknown class "poem"`},
 		"no device":        {[]string{"-m", m, "--laya", "--route-policy", st.file("d.json", `{"classes": {"code": {}}}`)}, `the class "code" has no device`},
 	} {

@@ -49,7 +49,7 @@ func TestReadPolicy(t *testing.T) {
 		filepath.Join(folder, "none.json"):       "none.json\": it cannot be read: no such file",
 		folder:                                   "it cannot be read: is a directory",
 		write(t, "a.json", "classes: {}"):        "it is not JSON",
-		write(t, "b.json", `{"default": "hrx"}`): "it has no classes",
+		write(t, "b.json", `{"default": "hrx"}`): "it has neither classes nor rules",
 		write(t, "c.json", `{"classes": {"x": {"device": "hrx"}}}`): `unknown class "x"`,
 		write(t, "d.json", `{"classes": {"code": {}}}`):             "has no device",
 		write(t, "e.json", strings.Repeat(" ", 100_000)):            "at most 65536",

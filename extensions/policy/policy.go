@@ -3,11 +3,13 @@
 package policy
 
 import (
+	"bytes"
 	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 
 	"onebit/extensions/abi"
 	"onebit/extensions/payload"
@@ -43,15 +45,16 @@ func Check(file []byte) error {
 	if len(file) > abi.MaxConfig {
 		return fmt.Errorf("it has %d bytes; a policy has at most %d", len(file), abi.MaxConfig)
 	}
-	if !json.Valid(file) {
-		return errors.New("it is not JSON")
+	var any json.RawMessage
+	if err := json.Unmarshal(file, &any); err != nil {
+		return notJSON(file, err)
 	}
 	var members map[string]json.RawMessage
 	if json.Unmarshal(file, &members) != nil {
 		return errors.New("it is no JSON object")
 	}
 	if len(members) == 0 {
-		return errors.New("it has no classes")
+		return errors.New("it has neither classes nor rules")
 	}
 	if err := payload.CheckConfig(nil, file); err != nil {
 		return err
@@ -60,6 +63,49 @@ func Check(file []byte) error {
 		return errors.New(wrong)
 	}
 	return nil
+}
+
+// Names are the devices, models and candidates that a policy prefers, each once, as far as it says so.
+func Names(file []byte) []string {
+	var p struct {
+		Classes map[string]struct{ Device string }
+		Rules   []struct{ Prefer []any }
+		Default string
+	}
+	if json.Unmarshal(file, &p) != nil {
+		return nil
+	}
+	var names []string
+	for _, c := range p.Classes {
+		names = append(names, c.Device)
+	}
+	for _, r := range p.Rules {
+		for _, entry := range r.Prefer {
+			if name, ok := entry.(string); ok {
+				names = append(names, name)
+			}
+		}
+	}
+	if p.Default != "" {
+		names = append(names, p.Default)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// notJSON says where a file stops being JSON, and why.
+func notJSON(file []byte, err error) error {
+	wrong, ok := errors.AsType[*json.SyntaxError](err)
+	if !ok {
+		return errors.New("it is not JSON")
+	}
+	if len(bytes.TrimSpace(file)) == 0 {
+		return errors.New("it is not JSON: it is empty")
+	}
+	before := file[:min(max(wrong.Offset-1, 0), int64(len(file)))]
+	line := bytes.Count(before, []byte("\n")) + 1
+	column := len(before) - bytes.LastIndexByte(before, '\n')
+	return fmt.Errorf("it is not JSON: line %d, column %d: %w", line, column, wrong)
 }
 
 // Decide is what the module answers to a request, without a module: under a policy that passes Check, or {} for the built-in one.

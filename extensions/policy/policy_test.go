@@ -139,10 +139,12 @@ func TestCheck(t *testing.T) {
 		{` {"comment": {"any": [1, null, "\"x\""]}, "classes": {"code": {"device": "hrx", "comment": "fast"}}} `, ""},
 		{prefer(`{"over": 1e2, "most": "cached"}, {"least": "load", "over": 0.25}`), ""},
 		{`{`, "it is not JSON"},
-		{``, "it is not JSON"},
+		{``, "it is not JSON: it is empty"},
+		{"{\n  \"classes\": {},\n}", "it is not JSON: line 3, column 1: "},
+		{`default: hrx`, "it is not JSON: line 1, column 1: "},
 		{`[]`, "it is no JSON object"},
-		{`{}`, "it has no classes"},
-		{`{"min_confidence": 0.5}`, "it has no classes"},
+		{`{}`, "it has neither classes nor rules"},
+		{`{"min_confidence": 0.5}`, "it has neither classes nor rules"},
 		{`{"classes": []}`, "classes is an object"},
 		{`{"classes": {"poem": {"device": "hrx"}}}`, `unknown class "poem"; there are code, prose, short and long_doc`},
 		{`{"classes": {"none": {"device": "hrx"}}}`, `unknown class "none"`},
@@ -177,7 +179,7 @@ func TestCheck(t *testing.T) {
 		{when(`"tokens": 7`), "rules[1]: a range is an object"},
 		{when(`"tokens": {"least": 7}`), `unknown member "least" of a range`},
 		{when(`"tokens": {"from": 7, "below": 7}`), "a range ends before it begins"},
-		{when(`"hour": {"from": 25}`), `the bound "from" of a range`},
+		{when(`"hour": {"from": 25}`), `the bound "from" of a range is out of bounds: hours end at 24`},
 		{when(`"tokens": {"from": -1}`), `the bound "from" of a range`},
 		{when(`"tools": 1`), "are true or false"},
 		{when(`"wheather": true`), `unknown member "wheather" of when`},
@@ -189,6 +191,17 @@ func TestCheck(t *testing.T) {
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%.80s: %v, want %q", tt.file, err, tt.want)
 		}
+	}
+}
+
+// TestNames finds the names in all places of a file.
+func TestNames(t *testing.T) {
+	file := `{"classes": {"code": {"device": "b"}}, "rules": [{"prefer": ["d", {"most": "cached"}, "b"]}], "default": "a"}`
+	if got := strings.Join(policy.Names([]byte(file)), " "); got != "a b d" {
+		t.Error(got)
+	}
+	if got := policy.Names(nil); got != nil {
+		t.Error(got)
 	}
 }
 

@@ -661,7 +661,7 @@ func between(at int32, most float64, wraps bool) {
 		}
 		v := number()
 		if bad == 0 && !(v >= 0 && v <= most) {
-			fail(lit("the bound "), true, lit(" of a range is too small or too large"))
+			fail(lit("the bound "), true, lit(" of a range is out of bounds: hours end at 24, confidences at 1, and nothing is below 0"))
 		}
 		storeF(to, v)
 	}
@@ -940,7 +940,7 @@ func policy() {
 		}
 	}
 	if bad == 0 && n > 0 && seen&9 == 0 {
-		fail(lit("it has no classes"), false, lit(""))
+		fail(lit("it has neither classes nor rules"), false, lit(""))
 	}
 }
 

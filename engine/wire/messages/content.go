@@ -410,7 +410,7 @@ func document(p *pieces, at string, b block) error {
 		}
 		p.text(headed(b, inner))
 	default:
-		return invalid(at+".source.type", "%s.source: documents are read here as text or content, not as %q; put other files into a vector store", at, s.Type)
+		return invalid(at+".source.type", "%s.source.type: documents are read here as text or content, not as %q; put other files into a vector store", at, s.Type)
 	}
 	return nil
 }

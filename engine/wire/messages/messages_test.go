@@ -35,7 +35,7 @@ func TestChat(t *testing.T) {
 		"an address":   {user(`[{"type":"image","source":{"type":"url","url":"https://x"}}]`), says(`{"content":[{"image_url":{"url":"https://x"},"type":"image_url"}],"role":"user"}`)},
 		"no image":     {user(`[{"type":"image","source":{"type":"base64","media_type":"text/html","data":"QQ=="}}]`), "messages[0].content[0].source: an image has"},
 		"a document":   {user(`[{"type":"document","title":"T","source":{"type":"text","media_type":"text/plain","data":"D"}},{"type":"document","source":{"type":"content","content":[{"type":"text","text":"E"}]}}]`), says(`{"content":"T\nD\nE","role":"user"}`)},
-		"a pdf":        {user(`[{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"QQ=="}}]`), "messages[0].content[0].source: documents are read here"},
+		"a pdf":        {user(`[{"type":"document","source":{"type":"base64","media_type":"application/pdf","data":"QQ=="}}]`), "messages[0].content[0].source.type: documents are read here"},
 		"a result":     {user(`[{"type":"search_result","source":"s","title":"T","content":[{"type":"text","text":"R"}]}]`), says(`{"content":"T\nR","role":"user"}`)},
 		"no type":      {user(`[{"text":"x"}]`), "messages[0].content[0].type: Field required"},
 		"a number":     {user(`7`), "messages[0].content: a content is"},

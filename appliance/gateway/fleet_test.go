@@ -113,12 +113,16 @@ func (d *door) Scope(context.Context) string { return "its key" }
 // spy notes what a backend is sent.
 type spy struct {
 	*backend.Remote
-	seen logbook
+	seen  logbook
+	reuse *engine.Reuse // what whole answers say
 }
 
 func (s *spy) Generate(ctx context.Context, req *engine.Request, emit func(engine.Chunk) error) (engine.Usage, error) {
 	s.seen.Write(req.Raw)
-	return s.Remote.Generate(ctx, req, emit)
+	return s.Remote.Generate(ctx, req, func(c engine.Chunk) error {
+		c.Reuse = s.reuse
+		return emit(c)
+	})
 }
 
 func (s *spy) Relay(r *http.Request) (*http.Response, error) {

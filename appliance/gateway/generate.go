@@ -164,9 +164,7 @@ func (g *Gateway) answer(ctx context.Context, w *reply, l *lease, req *engine.Re
 		h.Set("Content-Type", "application/json")
 		h.Set("Cache-Control", "no-store")
 		h.Set("Content-Length", strconv.Itoa(len(raw)))
-		if c.Reuse != nil {
-			h.Set("X-1bit-Cache", reused(c.Reuse))
-		}
+		w.reused(c)
 		_, err := w.Write(raw)
 		return err
 	})
@@ -177,13 +175,17 @@ func (g *Gateway) answer(ctx context.Context, w *reply, l *lease, req *engine.Re
 	return err
 }
 
-// reused says what came of keeping the state of prompts.
-func reused(r *engine.Reuse) string {
+// reused says what came of keeping the state of prompts, with a whole answer: of a stream the header has gone by then.
+func (w *reply) reused(c engine.Chunk) {
+	r := c.Reuse
+	if r == nil {
+		return
+	}
 	word := "miss"
 	if r.Tokens > 0 {
 		word = "hit"
 	}
-	return fmt.Sprintf("%s tokens=%d kept=%d steady=%d", word, r.Tokens, r.Kept, r.Steady)
+	w.Header().Set("X-1bit-Cache", fmt.Sprintf("%s tokens=%d kept=%d steady=%d", word, r.Tokens, r.Kept, r.Steady))
 }
 
 // stream answers with server-sent events.

@@ -233,6 +233,25 @@ func TestMessagesFleet(t *testing.T) {
 	})
 }
 
+// TestReuseShown says what was reused in an answer of each form that is not streamed.
+func TestReuseShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &decider{outcome: extensions.Outcome{Candidate: "large"}, decides: true}
+		s, _, child := deciding(t, d, &choice{})
+		child.reuse = &engine.Reuse{Tokens: 7, Kept: 2}
+		for path, body := range map[string]string{
+			"/v1/messages":         wanting(""),
+			"/v1/chat/completions": `{"model":"large","messages":[{"role":"user","content":"hi"}]}`,
+			"/v1/responses":        `{"model":"large","input":"hi","store":false}`,
+		} {
+			got := s.do(t.Context(), "POST", path, body)
+			if h := got.header.Get("X-1bit-Cache"); got.status != 200 || h != "hit tokens=7 kept=2 steady=0" {
+				t.Errorf("%s: %d %q %s", path, got.status, h, got.body)
+			}
+		}
+	})
+}
+
 // counter is a server that counts, with or without a route of its own for chats.
 func counter(t *testing.T, own bool, asked *string) engine.Backend {
 	t.Helper()

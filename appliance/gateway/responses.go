@@ -179,7 +179,10 @@ func (g *Gateway) answerResponse(ctx context.Context, w *reply, l *lease, p *res
 	}
 	a := responses.New(p.q, cfg)
 	count := &counting{}
-	chat, emit := count.over(chat, l.server.Device, func(c engine.Chunk) error { return a.Chunk(c.Raw) })
+	chat, emit := count.over(chat, l.server.Device, func(c engine.Chunk) error {
+		w.reused(c)
+		return a.Chunk(c.Raw)
+	})
 	usage, err := g.attempt(ctx, l, chat, emit)
 	w.usage = count.took(usage, chat)
 	if err == nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -13,6 +14,7 @@ import (
 	"onebit/engine/backend"
 	"onebit/extensions"
 	"onebit/extensions/laya/scorer"
+	"onebit/extensions/policy"
 	"onebit/extensions/worker"
 )
 
@@ -20,6 +22,7 @@ import (
 type routing struct {
 	*route.Router
 	source route.Source
+	rules  json.RawMessage // nil for the built-in policy
 	said   *classifier
 	clean  func()
 	up     chan struct{} // closed when decisions can be made
@@ -43,7 +46,7 @@ func newRouting(ctx context.Context, machine *backend.Machine, o backend.Options
 			return nil, err
 		}
 	}
-	r := &routing{up: make(chan struct{})}
+	r := &routing{rules: file, up: make(chan struct{})}
 	if r.source, err = route.FindSource(o.LayaModel, os.Getenv); err != nil {
 		return nil, err
 	}
@@ -172,4 +175,13 @@ func (p program) layaLines(a *assembly) {
 		rule = "the policy " + file
 	}
 	p.say("%s classifies, %s chooses among %s", a.routing.source, rule, strings.Join(devices, ", "))
+	if names := strangers(a.routing.rules, append(devices, a.plan.Name)); names != "" {
+		p.say("warning: the policy names %s, which is not here: see what it chooses among", names)
+	}
+}
+
+// strangers are the names in a policy that no candidate has: slips of the pen, or devices of another machine.
+func strangers(rules json.RawMessage, here []string) string {
+	there := policy.Names(rules)
+	return strings.Join(slices.DeleteFunc(there, func(name string) bool { return slices.Contains(here, name) }), ", ")
 }

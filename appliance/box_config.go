@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"onebit/appliance/config"
+	"onebit/appliance/route"
 )
 
 const configUsage = `usage: 1bit config check|print [options]
@@ -64,6 +65,16 @@ func parseBox(args []string) (boxOptions, error) {
 			return o, err
 		}
 		o.state = dir
+	}
+	// children of the box work in folders of their own
+	for _, path := range []*string{&o.state, &o.file} {
+		whole, err := filepath.Abs(*path)
+		if err != nil {
+			return o, err
+		}
+		if *path != "" {
+			*path = whole
+		}
 	}
 	return o, nil
 }
@@ -171,6 +182,11 @@ func (p program) config(args []string) int {
 		fmt.Fprintln(p.stderr, problems)
 		fmt.Fprintf(p.stderr, "1bit config %s: %s\n", verb, counted(len(problems), "mistake"))
 		return 1
+	}
+	if err == nil && verb == "check" && box.Extensions.RoutePolicy != "" { // a box does not start with one that is wrong
+		if _, wrong := route.ReadPolicy(box.Extensions.RoutePolicy); wrong != nil {
+			err = fmt.Errorf("extensions.route_policy: %w", wrong)
+		}
 	}
 	if err != nil {
 		return p.fail("config "+verb, err)

@@ -14,8 +14,10 @@ func TestConfigCommand(t *testing.T) {
 	dir := t.TempDir()
 	good, bad := filepath.Join(dir, "1bit.yaml"), filepath.Join(dir, "bad.yaml")
 	other, both := filepath.Join(dir, "box.toml"), t.TempDir()
+	policy := filepath.Join(dir, "route.json")
 	for file, text := range map[string]string{
-		good: "name: attic\n", bad: "naem: attic\nlisten: {port: x}\n", other: "name = 'cellar'\n[listen]\nport = 1\n",
+		policy: `{"rules": [{"prefer": ["large"]}]}`,
+		good:   "name: attic\n", bad: "naem: attic\nlisten: {port: x}\n", other: "name = 'cellar'\n[listen]\nport = 1\n",
 		filepath.Join(dir, "bad.toml"): "naem = 'attic'\n[listen]\nport = 'x'\n", filepath.Join(both, "1bit.yaml"): "", filepath.Join(both, "1bit.toml"): "",
 	} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -39,6 +41,8 @@ func TestConfigCommand(t *testing.T) {
 		{"all mistakes", []string{"check", "--config", bad, "--state", dir}, 1, "", "bad.yaml:1: there is no naem; did you mean name?\n" + bad + ":2: listen.port"},
 		{"counted", []string{"check", "--config", bad, "--state", dir}, 1, "", "2 mistakes\n"},
 		{"a file that is not there", []string{"check", "--config", filepath.Join(dir, "none"), "--state", dir}, 1, "", "reading the configuration"},
+		{"a policy that is right", []string{"check", "--state", dir, "--set", "extensions.route_policy=" + policy}, 0, "1bit.yaml is right", ""},
+		{"a policy that is wrong", []string{"check", "--state", dir, "--set", "extensions.route_policy=" + good}, 1, "", "1bit config check: extensions.route_policy: the policy \"" + good + "\": it is not JSON: line 1"},
 		{"unknown option", []string{"check", "--prot", "1"}, 1, "", "unknown option --prot"},
 		{"no value", []string{"check", "--config"}, 1, "", "--config needs a value"},
 		{"help", []string{"check", "--help"}, 0, "usage: 1bit config", ""},
@@ -52,6 +56,19 @@ func TestConfigCommand(t *testing.T) {
 				t.Errorf("status %d\nstdout %s\nstderr %s", status, &stdout, &stderr)
 			}
 		})
+	}
+}
+
+// TestStateIsWhole: what a box starts works in folders of its own, so no path may depend on where the box was started.
+func TestStateIsWhole(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for _, args := range [][]string{{"--state", "state"}, {"--state", dir, "--config", "state/1bit.yaml"}} {
+		var stdout, stderr bytes.Buffer
+		status := main.Run(t.Context(), nil, &stdout, &stderr, append([]string{"config", "check"}, args...)...)
+		if where := filepath.Join(dir, "state", "1bit.yaml"); !strings.Contains(stdout.String()+stderr.String(), where) {
+			t.Errorf("%q: status %d\n%s%s", args, status, &stdout, &stderr)
+		}
 	}
 }
 

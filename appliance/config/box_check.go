@@ -88,6 +88,12 @@ func (r *reader) checkExtensions(e Extensions, at func(string) string, word func
 	if err := extensions.CheckPolicy(extensions.Policy{Trusted: e.Trusted}); err != nil {
 		r.bad(at("extensions.trusted"), "extensions.trusted: %v", err)
 	}
+	if e.RoutePolicy != "" && !filepath.IsAbs(e.RoutePolicy) {
+		r.bad(at("extensions.route_policy"), "extensions.route_policy: %q is not the whole path of a file", e.RoutePolicy)
+	}
+	if m := e.LayaModel; m != "" && !filepath.IsAbs(m) && !strings.Contains(m, "://") {
+		r.bad(at("extensions.laya_model"), "extensions.laya_model: %q is neither the whole path of a file or folder nor a URL", m)
+	}
 	if e.Signatures != extensions.SignaturesOff && len(e.Trusted) == 0 {
 		r.bad(at("extensions.signatures"), "extensions.signatures: %s needs keys in extensions.trusted", e.Signatures)
 	}

@@ -119,6 +119,8 @@ func TestBoxMistakes(t *testing.T) {
 		{"prefix", "listen: {trusted_proxies: [300.0.0.1]}", "is not an address or a prefix"},
 		{"name", "name: My Box", "is not a host name"},
 		{"a priority", "queue: {guests: urgent}", `queue.guests: there is no "urgent"`},
+		{"a policy that is nowhere", "extensions: {route_policy: route.json}", "is not the whole path of a file"},
+		{"a classifier that is nowhere", "extensions: {laya_model: laya.gguf}", "neither the whole path of a file or folder nor a URL"},
 		{"a wait", "queue: {max_wait: 0s}", "queue.max_wait must be more than 0"},
 		{"a length", "queue: {length: -1}", "queue.length: -1 is negative"},
 		{"a length for keys", "queue: {per_key: -5}", "queue.per_key: -5 is negative"},

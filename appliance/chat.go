@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
+	"strings"
 	"sync"
 
 	"onebit/engine"
@@ -19,7 +21,7 @@ const chatUsage = `usage: 1bit chat [-m MODEL.gguf | --url URL] [--model NAME]
 Talks to a model in the terminal. Without a terminal it reads one question from standard input and prints the answer.
 
   -m FILE           start this model for the talk, on the built-in engine
-      --url URL     talk to a running server (http://127.0.0.1:8000)
+      --url URL     talk to a running server (http://127.0.0.1:8000); the key that it wants is $ONEBIT_KEY
       --model NAME  the model's name in requests (none)
   -h, --help        this text
 
@@ -92,16 +94,22 @@ type modelPlace struct {
 // use does something with the model, which is a server's, or a child that lives as long as that.
 func (m modelPlace) use(ctx context.Context, do func(context.Context, engine.Backend) error) error {
 	if m.file == "" {
-		if m.url == "" {
-			m.url = "http://127.0.0.1:8000"
+		c := backend.RemoteConfig{Name: "server", URL: m.url, Slots: 1}
+		if key := os.Getenv("ONEBIT_KEY"); key != "" && m.url != "" { // it is for the server that is named, and for no other
+			c.Transport = keyed{key, http.DefaultTransport}
 		}
-		remote, err := backend.NewRemote(backend.RemoteConfig{Name: "server", URL: m.url, Slots: 1})
+		if m.url == "" {
+			c.URL = "http://127.0.0.1:8000"
+		}
+		remote, err := backend.NewRemote(c)
 		if err != nil {
 			return err
 		}
 		defer remote.Close()
 		err = do(ctx, remote)
-		if _, nobody := errors.AsType[*engine.UnavailableError](err); nobody {
+		if _, nobody := errors.AsType[*engine.UnavailableError](err); nobody && strings.Contains(err.Error(), "certificate signed by unknown authority") {
+			err = fmt.Errorf("%w; `1bit trust` makes this computer trust a box, or name a file with its root in SSL_CERT_FILE", err)
+		} else if nobody {
 			err = fmt.Errorf("%w; start one with `1bit serve -m MODEL.gguf`, or give a model with -m", err)
 		}
 		return err
@@ -134,6 +142,19 @@ func (m modelPlace) use(ctx context.Context, do func(context.Context, engine.Bac
 		return fmt.Errorf("%w\n%s", failed, said)
 	}
 	return err
+}
+
+// keyed sends a key with each request.
+type keyed struct {
+	key string
+	to  http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (k keyed) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+k.key)
+	return k.to.RoundTrip(r)
 }
 
 // isTerminal reports whether a person sits at the other end.

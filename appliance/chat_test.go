@@ -87,6 +87,24 @@ func TestChatPiped(t *testing.T) {
 	}
 }
 
+// TestKeyOfServer: the key is sent to the server that is named.
+func TestKeyOfServer(t *testing.T) {
+	s := newServer(t)
+	var keys []string
+	shut := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/chat/completions" {
+			keys = append(keys, r.Header.Get("Authorization"))
+		}
+		s.Config.Handler.ServeHTTP(w, r)
+	}))
+	defer shut.Close()
+	t.Setenv("ONEBIT_KEY", "1b_canary")
+	var stdout, stderr bytes.Buffer
+	if status := main.Run(t.Context(), strings.NewReader("hi"), &stdout, &stderr, "chat", "--url", shut.URL); status != 0 || len(keys) != 1 || keys[0] != "Bearer 1b_canary" {
+		t.Errorf("status %d, %q %q", status, keys, stderr.String())
+	}
+}
+
 func TestChatWithAModel(t *testing.T) {
 	for as, want := range map[string]string{"standin": "", "broken": "1bit chat: the cpu backend did not become ready: it ended: exit status 1\n"} {
 		t.Run(as, func(t *testing.T) {

@@ -20,7 +20,7 @@ const decideUsage = `usage: 1bit decide [-m MODEL.gguf | --url URL] [options] QU
 Answers typed questions about a text with probabilities. The text is what comes on standard input, or a file.
 
   -m FILE               start this model, on the built-in engine
-      --url URL         ask a running server (http://127.0.0.1:8000)
+      --url URL         ask a running server (http://127.0.0.1:8000); the key that it wants is $ONEBIT_KEY
       --model NAME      the model's name in requests (none)
       --file FILE       the text
       --json            print the whole answer as JSON
@@ -95,7 +95,7 @@ func (o *decideOptions) ask(name, value string) error {
 		}
 		var list []any
 		if err := json.Unmarshal(b, &list); err != nil {
-			return fmt.Errorf("--questions: %s is no JSON list: %w", value, err)
+			return fmt.Errorf("--questions: %s is no JSON list of questions such as [{\"type\": \"predicate\", \"instructions\": \"Is it urgent?\"}]", value)
 		}
 		o.questions = append(o.questions, list...)
 		return nil

@@ -40,6 +40,33 @@ type Backend struct {
 	kept     cuts // of states that were in files
 	broken   int  // claims of files that did not hold, in a row, of prompts that go on from one
 	parked   bool
+	absent   map[engine.Kind]absence // routes of decisions that the server does not have
+}
+
+// absence is a server's word that it does not have a route. It holds for a while: what it was asked once need not be asked
+// with each request, since that takes slots from others.
+type absence struct {
+	said  error
+	until time.Time
+}
+
+// absenceHolds is how long.
+const absenceHolds = time.Minute
+
+// missing is the server's word that it does not have the route of a kind, as far as is known.
+func (b *Backend) missing(kind engine.Kind) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a, ok := b.absent[kind]; ok && b.c.cfg.Now().Before(a.until) {
+		return a.said
+	}
+	return nil
+}
+
+// untouched reports whether a server has refused a request without looking at it: it does not have the route.
+func untouched(err error) bool {
+	e, ok := errors.AsType[*engine.StatusError](err)
+	return ok && (e.Status == http.StatusNotFound || e.Status == http.StatusMethodNotAllowed || e.Status == http.StatusNotImplemented)
 }
 
 // cuts is what is known of states that are cut back.
@@ -54,7 +81,7 @@ var _ engine.Backend = (*Backend)(nil)
 // says what made the states that fit it: the model's file, all options that shape them, and the build of the program.
 // What was kept for another identity of the model is let go of. The server's folder is there already. A backend that has no further routes is passed through.
 func (c *Cache) Wrap(model, identity string, b engine.Backend) *Backend {
-	w := &Backend{c: c, model: model, of: sha256.Sum256([]byte(identity)), inner: b}
+	w := &Backend{c: c, model: model, of: sha256.Sum256([]byte(identity)), inner: b, absent: map[engine.Kind]absence{}}
 	w.relay, _ = b.(relayer)
 	if r, ok := b.(interface{ Restarts() int }); ok {
 		w.restarts = r.Restarts()
@@ -128,6 +155,9 @@ func (b *Backend) Generate(ctx context.Context, req *engine.Request, emit func(e
 	if err := b.look(ctx); err != nil {
 		return engine.Usage{}, err
 	}
+	if err := b.missing(req.Kind); err != nil {
+		return engine.Usage{}, err
+	}
 	steady := 0
 	if b.c.cfg.Settings().Steady {
 		req, steady = prefix.Steady(req)
@@ -136,6 +166,12 @@ func (b *Backend) Generate(ctx context.Context, req *engine.Request, emit func(e
 	if err != nil {
 		return engine.Usage{}, err
 	}
+	ended := false
+	defer func() { // whoever takes the answer may panic, and the slot is others' after that
+		if !ended {
+			r.end(errPanicked)
+		}
+	}()
 	r.steady, r.emit = steady, emit
 	out := *prefix.Unmarked(req) // a template may show the model a tool as it came
 	out.Raw = r.body(out.Raw)
@@ -145,6 +181,7 @@ func (b *Backend) Generate(ctx context.Context, req *engine.Request, emit func(e
 	} else if usage.Prompt > 0 {
 		r.counted = usage
 	}
+	ended = true
 	r.end(err)
 	if err == nil {
 		usage.Written = r.written
@@ -152,11 +189,14 @@ func (b *Backend) Generate(ctx context.Context, req *engine.Request, emit func(e
 	return usage, err
 }
 
+var errPanicked = errors.New("the answer could not be taken")
+
 // run is one request on its slots.
 type run struct {
-	b *Backend
-	a *ask
-	l *lease
+	b    *Backend
+	kind engine.Kind
+	a    *ask
+	l    *lease
 
 	emit    func(engine.Chunk) error
 	stream  bool
@@ -168,7 +208,7 @@ type run struct {
 
 // begin gives a request its slots, and brings there what is kept of its prompt.
 func (b *Backend) begin(ctx context.Context, req *engine.Request) (*run, error) {
-	a := &ask{scope: b.c.scope(req.Scope)}
+	a := &ask{scope: b.c.scope(req.Scope), unwritten: b.c.cfg.Unwritten != nil && b.c.cfg.Unwritten(req.Scope)}
 	var err error
 	if a.chain, err = chainOf(a.scope, b.model, req); err != nil {
 		return nil, err
@@ -181,7 +221,7 @@ func (b *Backend) begin(ctx context.Context, req *engine.Request) (*run, error) 
 	if err != nil {
 		return nil, err
 	}
-	r := &run{b: b, a: a, l: l, stream: req.Stream}
+	r := &run{b: b, kind: req.Kind, a: a, l: l, stream: req.Stream}
 	b.prepare(context.WithoutCancel(ctx), l) // half of a save would be of no use
 	return r, nil
 }
@@ -264,7 +304,7 @@ func (r *run) chunk(c engine.Chunk) error {
 // newly is how many tokens of the prompt are kept for a mark from now on, and were not before.
 func (r *run) newly() int {
 	b, l := r.b, r.l
-	if l.slot == nil || r.counted.Prompt == 0 || b.c.cfg.Settings().Budget <= 0 {
+	if l.slot == nil || r.a.unwritten || r.counted.Prompt == 0 || b.c.cfg.Settings().Budget <= 0 {
 		return 0
 	}
 	prior := l.shared()
@@ -308,6 +348,10 @@ func (r *run) end(err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
+	case untouched(err) && !r.begun: // the slots hold what they held
+		if r.kind == engine.Decision || r.kind == engine.SystemOne { // all servers have the other routes
+			b.absent[r.kind] = absence{err, b.c.cfg.Now().Add(absenceHolds)}
+		}
 	case errors.Is(err, engine.ErrLost) && l.life == b.life:
 		b.lose()
 	case l.life != b.life:
@@ -349,7 +393,7 @@ func (r *run) note(err error) {
 		s.saved = min(s.saved, tokens)
 	}
 	s.known, s.scope, s.held, s.n = true, r.a.scope, held, tokens+r.counted.Completion
-	s.explicit = r.a.chain.Explicit
+	s.explicit, s.unwritten = r.a.chain.Explicit, r.a.unwritten
 	s.marked = r.marked(prior, now)
 	if s.file != "" {
 		r.b.c.used(s.file, s.marked)

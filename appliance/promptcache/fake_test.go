@@ -29,6 +29,8 @@ type fake struct {
 	lies     bool // says that it restored, and computes anew
 	noCut    bool // cannot cut a state back
 	noSave   bool
+	half     bool          // saves a half, as on a full disk, and says that it saved
+	other    bool          // it is not our own engine, and has no decisions
 	gate     chan struct{} // when it is not nil, each request waits for a token of it
 	restarts int
 
@@ -39,6 +41,7 @@ type fake struct {
 	saves    int
 	restores int
 	erases   int
+	refused  int // requests of decisions
 	trouble  []string
 }
 
@@ -144,6 +147,12 @@ func (f *fake) run(ctx context.Context, raw []byte) (prompt, cached, predicted i
 }
 
 func (f *fake) Generate(ctx context.Context, req *engine.Request, emit func(engine.Chunk) error) (engine.Usage, error) {
+	if f.other && (req.Kind == engine.Decision || req.Kind == engine.SystemOne) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.refused++
+		return engine.Usage{}, &engine.StatusError{Status: 404, Body: []byte(`{"error":{"message":"File Not Found"}}`)}
+	}
 	if strings.Contains(string(req.Raw), `"cache_control"`) || strings.Contains(string(req.Raw), `"prompt_cache_breakpoint"`) {
 		f.mu.Lock()
 		f.bad("it sees a mark: %s", req.Raw)
@@ -172,6 +181,8 @@ func (f *fake) Relay(in *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	switch {
+	case in.URL.Path == "/props" && f.other:
+		return said(200, fmt.Sprintf(`{"total_slots":%d,"build_info":"b11434"}`, len(f.slots))), nil
 	case in.URL.Path == "/props":
 		return said(200, fmt.Sprintf(`{"total_slots":%d,"build_info":"1bit-test"}`, len(f.slots))), nil
 	case in.URL.Path == "/completion":
@@ -225,6 +236,12 @@ func (f *fake) onSlot(in *http.Request, raw []byte) (*http.Response, error) {
 			return said(501, `{"error":{"message":"no"}}`), nil
 		}
 		b := []byte(stateMark + s.text + stateEnd)
+		if f.half { // as llama-server: how much it wrote is 0 then
+			if err := write(path, b[:len(b)/2]); err != nil {
+				return said(500, `{}`), nil
+			}
+			return said(200, fmt.Sprintf(`{"n_saved":%d,"n_written":0}`, len(s.text)/4)), nil
+		}
 		if err := write(path, b); err != nil {
 			return said(500, `{}`), nil
 		}
@@ -332,8 +349,9 @@ func (b *bench) start() {
 	b.t.Helper()
 	c, err := promptcache.New(b.t.Context(), promptcache.Config{
 		Dir: b.dir, Secret: bytes.Repeat([]byte{7}, 32), Index: b.index, Log: discard,
-		Settings: func() promptcache.Settings { b.mu.Lock(); defer b.mu.Unlock(); return b.settings },
-		Now:      func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return b.now },
+		Settings:  func() promptcache.Settings { b.mu.Lock(); defer b.mu.Unlock(); return b.settings },
+		Now:       func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return b.now },
+		Unwritten: func(scope string) bool { return strings.HasPrefix(scope, "secret") },
 	})
 	if err != nil {
 		b.t.Fatal(err)

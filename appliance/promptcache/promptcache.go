@@ -78,14 +78,17 @@ type Settings struct {
 	Steady bool          // lines that agents change with each request are left out
 }
 
-// Config describes a Cache. All fields but Now must be given.
+// Config describes a Cache. All fields but Unwritten and Now must be given.
 type Config struct {
 	Dir      string // holds a folder for each model; nobody else writes there
 	Secret   []byte // keys the hashes of scopes
 	Settings func() Settings
 	Index    Index
-	Now      func() time.Time // nil: time.Now
-	Log      *slog.Logger
+	// Unwritten reports whether nothing of a scope's prompts may go to files; nil: there is no such scope. It is always the
+	// same for one scope.
+	Unwritten func(scope string) bool
+	Now       func() time.Time // nil: time.Now
+	Log       *slog.Logger
 }
 
 // Index is where files are recorded. Put replaces what is known of the file.

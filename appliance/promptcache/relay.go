@@ -47,6 +47,9 @@ func (b *Backend) Relay(in *http.Request) (*http.Response, error) {
 	if !ok || in.Method != http.MethodPost {
 		return nil, errors.ErrUnsupported
 	}
+	if err := b.missing(kind); err != nil {
+		return nil, err
+	}
 	raw, err := io.ReadAll(io.LimitReader(in.Body, maxBody+1))
 	if err != nil {
 		return nil, err
@@ -71,14 +74,12 @@ func (b *Backend) Relay(in *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if res.StatusCode != http.StatusOK {
-		res.Body = &relayed{ReadCloser: res.Body, r: r, failed: errRefused}
+		res.Body = &relayed{ReadCloser: res.Body, r: r, failed: &engine.StatusError{Status: res.StatusCode}}
 		return res, nil
 	}
 	res.Body = &relayed{ReadCloser: res.Body, r: r, ctx: in.Context()}
 	return res, nil
 }
-
-var errRefused = errors.New("the server refused the request")
 
 // relayed is the body of an answer that gives its slot back at the end, with what it said of tokens.
 type relayed struct {

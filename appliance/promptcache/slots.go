@@ -20,9 +20,10 @@ type slot struct {
 	file  string // that holds a part of its state; empty for none
 	saved int    // tokens of that part
 
-	marked   time.Time // the client asked to keep the state until then
-	explicit bool      // nothing but what is marked is to be kept
-	used     time.Time
+	marked    time.Time // the client asked to keep the state until then
+	explicit  bool      // nothing but what is marked is to be kept
+	unwritten bool      // nothing is to be kept in files
+	used      time.Time
 }
 
 // reset forgets what a slot holds.
@@ -38,10 +39,11 @@ func (s *slot) common(a *ask) (k, tokens int) {
 
 // ask is a request that wants a slot.
 type ask struct {
-	scope Hash
-	chain prefix.Chain
-	wide  bool        // it takes all slots: nobody knows which ones it will use
-	got   chan *lease // one is sent when it has its turn
+	scope     Hash
+	chain     prefix.Chain
+	unwritten bool        // see Config
+	wide      bool        // it takes all slots: nobody knows which ones it will use
+	got       chan *lease // one is sent when it has its turn
 }
 
 // lease is the right to use a slot, and how that is to be done.
@@ -103,7 +105,7 @@ func (b *Backend) savable(s *slot, lost int, now time.Time) bool {
 	switch {
 	case !b.files() || settings.Budget <= 0 || !s.known || len(s.held) == 0:
 		return false
-	case s.explicit && !marked:
+	case s.unwritten || s.explicit && !marked:
 		return false
 	}
 	return marked || lost >= settings.Least

@@ -1,0 +1,124 @@
+package promptcache_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"testing"
+	"time"
+
+	"onebit/appliance/promptcache"
+	"onebit/engine"
+)
+
+// TestNoDecisions: a server without decisions is not asked for them with each request, and being asked takes nothing from
+// anybody: neither from who shares a model with programs that try, nor where a module of the box does.
+func TestNoDecisions(t *testing.T) {
+	b := newBench(t, 2)
+	b.server.other = true
+	b.set(func(s *promptcache.Settings) { s.Budget = 0 }) // what is lost is lost
+	k, other := b.talk("anna", long(400, 1)), b.talk("carl", long(400, 2))
+	k.say("hello")
+	other.say("hello")
+	for range 20 {
+		for _, kind := range []engine.Kind{engine.SystemOne, engine.Decision} {
+			_, err := b.b.Generate(t.Context(), &engine.Request{Kind: kind, Raw: []byte(`{}`), Scope: "bert"}, func(engine.Chunk) error { return nil })
+			if e, ok := errors.AsType[*engine.StatusError](err); !ok || e.Status != http.StatusNotFound {
+				t.Fatalf("%v", err)
+			}
+		}
+		b.relayDecision()
+	}
+	for _, k := range []*talk{k, other} {
+		u := k.say("more")
+		near(t, "reused", u.Cached, u.Prompt, 90)
+	}
+	if b.server.refused > 2 {
+		t.Errorf("it was asked %d times", b.server.refused)
+	}
+	b.pass(time.Hour) // and not for ever: another program may stand there
+	b.relayDecision()
+	_, err := b.b.Generate(t.Context(), &engine.Request{Kind: engine.Decision, Raw: []byte(`{}`), Scope: "bert"}, func(engine.Chunk) error { return nil })
+	if err == nil || b.server.refused != 3 {
+		t.Errorf("asked %d times: %v", b.server.refused, err)
+	}
+}
+
+// relayDecision asks as a module does.
+func (b *bench) relayDecision() {
+	b.t.Helper()
+	in, err := http.NewRequestWithContext(b.t.Context(), http.MethodPost, "/v1/systemone", bytes.NewReader([]byte(`{}`)))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	in.Header.Set(promptcache.ScopeHeader, "bert")
+	res, err := b.b.Relay(in)
+	if err == nil {
+		err = res.Body.Close()
+	}
+	if _, ok := errors.AsType[*engine.StatusError](err); err != nil && !ok {
+		b.t.Fatal(err)
+	}
+}
+
+// TestHalfSaved: where a disk is full, a server says that it saved and leaves half a file. It is no state of anything.
+func TestHalfSaved(t *testing.T) {
+	b := newBench(t, 1)
+	b.server.half = true
+	k := b.talk("anna", long(400, 1))
+	k.say("hello")
+	must(t, b.b.Park(t.Context()))
+	if s := b.cache.Status(); s.Entries != 0 || s.Saves != 0 {
+		t.Errorf("half a file counts: %+v", s)
+	}
+	files, err := os.ReadDir(b.server.dir)
+	must(t, err)
+	if len(files) != 0 || len(b.index.all) != 0 {
+		t.Errorf("%d files, %d records", len(files), len(b.index.all))
+	}
+}
+
+// TestPanic: whoever takes an answer may panic. The slot is free after that.
+func TestPanic(t *testing.T) {
+	b := newBench(t, 1)
+	func() {
+		defer func() { _ = recover() }()
+		_, _ = b.b.Generate(t.Context(), &engine.Request{Kind: engine.Chat, Raw: []byte(`{"messages":[{"role":"user","content":"x"}]}`), Scope: "anna"},
+			func(engine.Chunk) error { panic("no") })
+		t.Error("it went on")
+	}()
+	if s := b.cache.Status(); s.Models[0].Busy != 0 {
+		t.Fatalf("%d slots are busy", s.Models[0].Busy)
+	}
+	b.talk("anna", "x").say("y")
+}
+
+// TestUnwritten: what of a scope must not be written is in no file, however it ends; it is reused in its slot.
+func TestUnwritten(t *testing.T) {
+	b := newBench(t, 1)
+	k, other := b.talk("secret anna", long(400, 1)), b.talk("bert", long(400, 2))
+	k.head = `,"prompt_cache_options":{"mode":"implicit","ttl":"1h"}`
+	k.say("hello")
+	u := k.say("again")
+	near(t, "reused", u.Cached, u.Prompt, 90)
+	if u.Written != 0 {
+		t.Errorf("%d tokens are said to be kept", u.Written)
+	}
+	other.say("hello") // takes its slot
+	if n := b.server.saves; n != 0 {
+		t.Errorf("%d states were saved", n)
+	}
+	k.say("back")
+	b.pass(time.Minute)
+	time.Sleep(1500 * time.Millisecond) // what is marked is written ahead
+	must(t, b.b.Park(t.Context()))
+	for _, e := range b.index.all {
+		text, err := os.ReadFile(b.server.dir + "/" + e.File)
+		must(t, err)
+		if bytes.Contains(text, []byte(fmt.Sprintf("%.40s", long(400, 1)))) {
+			t.Error("it is in a file")
+		}
+	}
+}

@@ -243,7 +243,7 @@ func (b *box) run(ctx context.Context) error {
 	keep(&group, serving, b.welcome)
 	keep(&group, serving, b.alerts.Run)
 	keep(&group, serving, b.settle)
-	stopping := context.AfterFunc(serving, func() { b.system.say("STOPPING=1") })
+	stopping := context.AfterFunc(serving, func() { b.system.say(stops(b.now.Load().cfg.Requests.Drain)) })
 	defer stopping()
 	served := b.edge.Serve(serving)
 	stop()

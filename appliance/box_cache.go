@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -49,6 +50,7 @@ func (b *box) openCache(ctx context.Context) (*promptcache.Cache, error) {
 	room := &room{dir: dir}
 	return promptcache.New(ctx, promptcache.Config{
 		Dir: dir, Secret: secret, Index: prefixes{b.store}, Log: b.log,
+		Unwritten: func(scope string) bool { return strings.HasPrefix(scope, unwritten) },
 		Settings: func() promptcache.Settings {
 			c := config.BoxDefaults().Cache
 			if a := b.now.Load(); a != nil {
@@ -202,11 +204,14 @@ func (b *box) cached(spec pool.ModelSpec, c *pool.Children) engine.Backend {
 
 // identityOf says what made the states that fit a server: the model's file, how it is started, and the program's build.
 func identityOf(spec pool.ModelSpec, of backend.ChildSpec) string {
-	build := "?"
-	if info, err := os.Stat(of.Program); err == nil {
-		build = fmt.Sprint(info.Size(), info.ModTime().UnixNano())
+	said := fmt.Sprintf("%q %q %q %q", spec.Version, of.Program, of.Args, of.Env)
+	for _, path := range append([]string{of.Program}, of.Args...) {
+		// an adapter or a projector may be another one under the same name, as the program may
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			said += fmt.Sprintf(" %q %d %d", path, info.Size(), info.ModTime().UnixNano())
+		}
 	}
-	return fmt.Sprintf("%q %q %q %q %q", spec.Version, of.Program, build, of.Args, of.Env)
+	return said
 }
 
 // scopeOf is whose prompts may be reused for those of whoever the context is of: a key's, or a person's without one. Those of
@@ -215,11 +220,21 @@ func scopeOf(ctx context.Context) string {
 	p := auth.From(ctx)
 	switch {
 	case p.Key != nil:
-		return p.Key.ID
+		return scopeOfKey(p.Key)
 	case p.Person != "":
 		return "person:" + p.Person
 	}
 	return "nobody:" + rand.Text()
+}
+
+// unwritten begins the scope of a key whose privacy is none: nothing of its prompts is written to the disk.
+const unwritten = "unwritten:"
+
+func scopeOfKey(k *store.Key) string {
+	if k.Privacy == store.PrivacyNone {
+		return unwritten + k.ID
+	}
+	return k.ID
 }
 
 // keepScopes lets go of what was kept for keys and people that are no more, or may do nothing any more.
@@ -253,7 +268,7 @@ func (b *box) scopes(ctx context.Context) ([]string, error) {
 	}
 	for _, k := range keys {
 		if k.Active(now) {
-			all = append(all, k.ID)
+			all = append(all, scopeOfKey(&k))
 		}
 	}
 	people, err := b.store.People(ctx, store.System())

@@ -55,6 +55,12 @@ func (b *box) settle(ctx context.Context) error {
 // serves is what the system is told once the box answers.
 func (b *box) serves() string { return "READY=1\nSTATUS=serving " + b.edge.URL() }
 
+// stops is what the system is told when the box begins to stop. Without the time that it may take, the system would kill the box
+// half way where running answers, or states of conversations that are put away, take longer than it allows.
+func stops(drain time.Duration) string {
+	return "STOPPING=1\nEXTEND_TIMEOUT_USEC=" + strconv.FormatInt((drain+pool.EndLimit).Microseconds(), 10)
+}
+
 // pause waits; false says that ctx has ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)

@@ -3,6 +3,11 @@ package main
 import (
 	"context"
 	"io"
+	"strings"
+
+	"onebit/appliance/pool"
+	"onebit/engine/backend"
+	"onebit/store"
 )
 
 // Run is what the program does with a command line.
@@ -29,4 +34,15 @@ func Share(state, path string) error { return share(state, path) }
 func ParseEngines(args []string, getenv func(string) string) error {
 	_, err := parseEngines(args, getenv)
 	return err
+}
+
+// Identity is what made the states of a server, by its command line.
+func Identity(program string, args ...string) string {
+	return identityOf(pool.ModelSpec{Version: "1"}, backend.ChildSpec{Program: program, Args: args})
+}
+
+// ScopeOfKey is whose a key's prompts are, and Unwritten whether they are kept from the disk.
+func ScopeOfKey(k store.Key) (scope string, kept bool) {
+	scope = scopeOfKey(&k)
+	return scope, strings.HasPrefix(scope, unwritten)
 }

@@ -89,7 +89,12 @@ func (b startedBox) ask(t *testing.T, method, path, body string) string {
 // TestWhatABoxSays follows a box from its start to its end: what it tells the system that started it, what top shows,
 // and what support writes.
 func TestWhatABoxSays(t *testing.T) {
-	l := listen(t, func(l listened) { l.until("STOPPING=1") })
+	l := listen(t, func(l listened) {
+		// 30 s for answers, as long to put states away, and the end of the servers: more than the unit's TimeoutStopSec
+		if text := l.until("STOPPING=1"); !strings.HasSuffix(text, "\nEXTEND_TIMEOUT_USEC=90000000") {
+			t.Errorf("at its end it says %q", text)
+		}
+	})
 	t.Setenv("WATCHDOG_USEC", "200000")
 	t.Setenv("HOME", t.TempDir())
 	b := startBox(t)

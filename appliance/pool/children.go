@@ -35,6 +35,9 @@ type Starter struct {
 // parkLimit is how long a model may take to put away what it will want again.
 const parkLimit = 30 * time.Second
 
+// EndLimit is how long the end of a model takes at most: it puts away what it has, and its processes end or are killed.
+const EndLimit = parkLimit + 30*time.Second
+
 // Children is a model with the processes that serve it.
 type Children struct {
 	Plan      *backend.Plan

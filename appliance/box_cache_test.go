@@ -1,0 +1,48 @@
+package main_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	main "onebit/appliance"
+	"onebit/store"
+)
+
+// TestStatesFitTheirFiles: what another adapter, projector or program shaped under the same name fits no more.
+func TestStatesFitTheirFiles(t *testing.T) {
+	dir := t.TempDir()
+	program, lora := filepath.Join(dir, "server"), filepath.Join(dir, "lora.gguf")
+	for _, path := range []string{program, lora} {
+		if err := os.WriteFile(path, []byte("one"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	identity := func() string { return main.Identity(program, "--lora", lora, "--port", "0") }
+	was := identity()
+	if was != identity() {
+		t.Fatal("it changes by itself")
+	}
+	for _, path := range []string{program, lora} {
+		later := time.Now().Add(time.Hour)
+		if err := os.Chtimes(path, later, later); err != nil {
+			t.Fatal(err)
+		}
+		if now := identity(); now == was {
+			t.Errorf("another %s is the same", filepath.Base(path))
+		} else {
+			was = now
+		}
+	}
+}
+
+// TestScopesOfKeys: a key whose privacy is none has a scope of its own that is kept from the disk, so a change takes the files
+// along that were written before.
+func TestScopesOfKeys(t *testing.T) {
+	open, kept := main.ScopeOfKey(store.Key{ID: "k", Privacy: store.PrivacyMetadata})
+	none, unwritten := main.ScopeOfKey(store.Key{ID: "k", Privacy: store.PrivacyNone})
+	if kept || !unwritten || open == none {
+		t.Errorf("%q %v, %q %v", open, kept, none, unwritten)
+	}
+}

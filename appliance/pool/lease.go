@@ -131,7 +131,7 @@ func (p *Pool) join(w *waiter, a Ask) (*resident, error) {
 		return nil, &engine.UnavailableError{Reason: m.reason, RetryAfter: m.retryAt.Sub(now)}
 	}
 	if a.Aside {
-		if err := p.room.Full(a.Key, a.Again); err != nil {
+		if err := p.room.Enter(a.Key, a.Again); err != nil {
 			return nil, p.refuse(m, w, err)
 		}
 		m.aside, w.position = append(m.aside, w), 1
@@ -226,6 +226,7 @@ func (m *model) leave(w *waiter) bool {
 	stood := m.line.Remove(&w.ticket)
 	if i := slices.Index(m.aside, w); i >= 0 {
 		m.aside, stood = slices.Delete(m.aside, i, i+1), true
+		m.room.Leave(w.ticket.Key)
 	}
 	if !m.wanted() {
 		m.blocked, m.sent = nil, false
@@ -233,15 +234,25 @@ func (m *model) leave(w *waiter) bool {
 	return stood
 }
 
+// besides takes out those that wait for the model alone.
+func (m *model) besides() []*waiter {
+	all := m.aside
+	m.aside = nil
+	for _, w := range all {
+		m.room.Leave(w.ticket.Key)
+	}
+	return all
+}
+
 // fail tells everybody in line why there is no model.
 func (m *model) fail(err error) {
-	for _, w := range m.aside {
+	for _, w := range m.besides() {
 		w.got <- granted{err: err}
 	}
 	for t := m.line.Pop(time.Time{}); t != nil; t = m.line.Pop(time.Time{}) {
 		t.Owner.(*waiter).got <- granted{err: err}
 	}
-	m.aside, m.blocked, m.preload, m.sent = nil, nil, time.Time{}, false
+	m.blocked, m.preload, m.sent = nil, time.Time{}, false
 }
 
 // release takes a lease back, and gives its slot to who is next.

@@ -112,10 +112,11 @@ func (p *Pool) estimate(m *model, position int, now time.Time) time.Duration {
 
 // later is when a request should come again that has no place in line: when it would have had its turn, and those before it
 // who were told to come again, so that they do not all come for few places at the same time. Of these no more count than stand
-// in line: not all come again.
+// in line: not all come again. It is no longer than anybody waits: after that the line is another one.
 func (p *Pool) later(m *model, position int, now time.Time) time.Duration {
 	m.told = slices.DeleteFunc(m.told, func(at time.Time) bool { return !at.After(now) })
 	wait := p.estimate(m, position+min(len(m.told), m.line.Len()), now)
+	wait = max(min(wait, time.Duration(p.wait.Load())), time.Second)
 	if len(m.told) < 1000 {
 		m.told = append(m.told, now.Add(wait))
 	}

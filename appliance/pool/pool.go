@@ -142,9 +142,10 @@ type model struct {
 	spec     ModelSpec
 	current  *resident // nil when it is not loaded, nor loading
 	line     *queue.Line
-	aside    []*waiter // those that need no slot, only the model
-	preload  time.Time // since when it is to be loaded although nobody stands in line; zero when it is not
-	sent     bool      // others were sent away for it
+	room     *queue.Room // that the line is in
+	aside    []*waiter   // those that need no slot, only the model
+	preload  time.Time   // since when it is to be loaded although nobody stands in line; zero when it is not
+	sent     bool        // others were sent away for it
 	blocked  *FullError
 	failures int
 	retryAt  time.Time
@@ -251,7 +252,7 @@ func (p *Pool) Set(specs []ModelSpec) error {
 func (p *Pool) put(s ModelSpec) {
 	m := p.models[s.Name]
 	if m == nil {
-		m = &model{count: Count{Name: s.Name}, line: queue.New(p.room, p.queue.MaxWait)}
+		m = &model{count: Count{Name: s.Name}, line: queue.New(p.room, p.queue.MaxWait), room: p.room}
 		p.models[s.Name] = m
 	} else if !m.spec.same(s) {
 		p.retire(m.current, "its settings have changed")

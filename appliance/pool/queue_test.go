@@ -369,3 +369,78 @@ func TestBoundsOfAside(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// TestManyAside: those that wait for a load beside the line are bounded as those in it, and leave their places at the end of
+// the load, at its failure and when they give up.
+func TestManyAside(t *testing.T) {
+	inBox(t, 10, func(t *testing.T, w *world) {
+		w.queueOf(1, pool.Queue{Length: 20, PerKey: 5})
+		w.set(spec("A", 6))
+		for round := range 3 {
+			w.mu.Lock()
+			if w.broken["A"] = nil; round == 1 {
+				w.broken["A"] = errors.New("no")
+			}
+			w.mu.Unlock()
+			ctx, cancel := context.WithCancel(t.Context())
+			var all sync.WaitGroup
+			var mu sync.Mutex
+			refused := 0
+			for i := range 100 {
+				all.Go(func() {
+					l, err := w.pool.Acquire(ctx, pool.Ask{Model: "A", Key: fmt.Sprint(i % 10), Aside: true})
+					if err == nil {
+						l.Release()
+					}
+					if _, ok := errors.AsType[*pool.BusyError](err); ok {
+						mu.Lock()
+						defer mu.Unlock()
+						refused++
+					}
+				})
+			}
+			synctest.Wait()
+			if n := w.pool.List()[0].Waiting; n != 20 {
+				t.Errorf("round %d: %d wait", round, n)
+			}
+			if round == 2 {
+				cancel()
+			}
+			all.Wait()
+			cancel()
+			if refused != 80 {
+				t.Errorf("round %d: %d were refused", round, refused)
+			}
+			if err := w.pool.Unload(t.Context(), "A"); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Hour) // a failed one is tried again by then
+		}
+	})
+}
+
+// TestTold: nobody is told to come again later than when all that stand in line have gone.
+func TestTold(t *testing.T) {
+	inBox(t, 10, func(t *testing.T, w *world) {
+		w.queueOf(1, pool.Queue{Length: 3})
+		w.set(spec("A", 6))
+		w.must("A", 0)
+		var all sync.WaitGroup
+		w.ask(&all, pool.Ask{Model: "A", Key: "slow"}, 7*time.Hour, func(*pool.Lease) {})
+		time.Sleep(6 * time.Hour)
+		for range 3 {
+			all.Go(func() {
+				var late *engine.TimeoutError
+				if _, err := w.pool.Acquire(t.Context(), pool.Ask{Model: "A", Key: "k"}); !errors.As(err, &late) {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		_, err := w.pool.Acquire(t.Context(), pool.Ask{Model: "A", Key: "other"})
+		if busy, ok := errors.AsType[*pool.BusyError](err); !ok || busy.Wait < time.Second || busy.Wait > 10*time.Minute {
+			t.Errorf("%v", err)
+		}
+		all.Wait()
+	})
+}

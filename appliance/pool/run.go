@@ -161,10 +161,9 @@ func (p *Pool) loaded(r *resident, instance Instance, err error, took time.Durat
 		return
 	}
 	m.preload = time.Time{}
-	for _, w := range m.aside {
+	for _, w := range m.besides() {
 		w.got <- granted{r: m.lease(nil)}
 	}
-	m.aside = nil
 	m.admit(now)
 }
 

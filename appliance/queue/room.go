@@ -34,6 +34,18 @@ func (r *Room) add(key string, n int) {
 	}
 }
 
+// Enter takes a place for somebody who waits beside the lines, until Leave. A *FullError says that there is none.
+func (r *Room) Enter(key string, again bool) error {
+	if err := r.Full(key, again); err != nil {
+		return err
+	}
+	r.add(key, 1)
+	return nil
+}
+
+// Leave gives such a place back.
+func (r *Room) Leave(key string) { r.add(key, -1) }
+
 // FullError says that there is no place in line.
 type FullError struct {
 	PerKey bool // the key's places are taken, else everybody's

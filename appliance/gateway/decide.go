@@ -120,7 +120,7 @@ func (g *Gateway) choose(ctx context.Context, w *reply, r *http.Request, a asked
 // decide chooses for a request that leaves it to the box.
 func (g *Gateway) decide(ctx context.Context, w *reply, r *http.Request, a asked) (chosen, error) {
 	offered := g.candidates(ctx)
-	from := g.informable(offered.candidates, a.want)
+	from := g.mayBeSent(offered.candidates, a.want)
 	if len(from) == 0 {
 		_, err := g.resolve(ctx, a.req.Kind, "")
 		return chosen{}, cmp.Or(err, error(&NoModelError{}))

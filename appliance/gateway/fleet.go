@@ -249,8 +249,8 @@ func (g *Gateway) resolve(ctx context.Context, kind engine.Kind, name string) (s
 // chosen reports whether the box may choose the model by itself.
 func (l Listed) chosen() bool { return l.Elsewhere == nil || l.Elsewhere.Auto }
 
-// informable leaves out the candidates that may not be sent what of documents is wanted.
-func (g *Gateway) informable(from []abi.Candidate, want *Passages) []abi.Candidate {
+// mayBeSent leaves out the candidates that may not be sent what of documents is wanted.
+func (g *Gateway) mayBeSent(from []abi.Candidate, want *Passages) []abi.Candidate {
 	if want == nil {
 		return from
 	}

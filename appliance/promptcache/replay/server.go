@@ -86,9 +86,9 @@ func get(ctx context.Context, client *http.Client, url string) (*http.Response, 
 	return client.Do(r)
 }
 
-// size is the context over all slots.
+// size is the context over all slots, also where a vocabulary cuts the text in twice as many tokens as were meant.
 func size(o options) string {
-	return strconv.Itoa(o.slots * (o.tokens*3/2 + o.turns*64 + 256))
+	return strconv.Itoa(o.slots * (o.tokens*5/2 + o.turns*128 + 256))
 }
 
 // alone is the server by itself, as `1bit serve` has it.

@@ -138,22 +138,20 @@ func noPlace(busy *pool.BusyError) error {
 
 // List tells what models there are and where they stand.
 func (f fleet) List() []gateway.Listed {
-	listed, models := f.b.pool.List(), f.b.now.Load().models
-	states := make(map[string]pool.Status, len(listed))
-	for _, s := range listed {
-		states[s.Name] = s
-	}
+	models := f.b.now.Load().models
+	seen := f.b.pool.Glances(len(models), func(i int) string { return models[i].Name })
 	all := make([]gateway.Listed, 0, len(models))
-	for _, m := range models {
+	for n := range models {
+		m, s := &models[n], &seen[n]
 		l := gateway.Listed{
-			Name: m.Name, Device: engine.Device(m.Device), Role: m.role(), State: string(states[m.Name].Phase), Created: m.created,
-			Info: engine.Info{Context: m.perSlot()}, Failed: !m.here() || states[m.Name].Phase == pool.Failed, Waiting: states[m.Name].Waiting,
-			Elsewhere: m.elsewhere(), Wait: states[m.Name].Line.Wait,
+			Name: m.Name, Device: engine.Device(m.Device), Role: m.role(), State: string(s.Phase), Created: m.created,
+			Info: engine.Info{Context: m.perSlot()}, Failed: !m.here() || s.Phase == pool.Failed, Waiting: s.Waiting,
+			Elsewhere: m.elsewhere(), Wait: s.Wait,
 		}
-		if i := f.b.pool.Instance(m.Name); i != nil {
+		if i := s.Instance; i != nil {
 			l.Backend = i.Backend()
-			if slots := states[m.Name].Slots; slots > 0 {
-				l.Load = min(1, float64(states[m.Name].Busy)/float64(slots))
+			if s.Slots > 0 {
+				l.Load = min(1, float64(s.Busy)/float64(s.Slots))
 			}
 			l.Failed = l.Failed || resting(i)
 			if info := i.Info(); info.Context > 0 {

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"onebit/extensions/abi"
@@ -96,12 +97,66 @@ func plainWhy(module string) string {
 	return "module=" + module
 }
 
-// keep hands what is decided for a conversation over to what survives a restart. The entry's turn is held.
-func (m *Manager) keep(e *entry) {
-	if m.kept.store == nil || e.owner.Private || !e.decided {
+// usedEvery is how often it is noted that a conversation is in use, when nothing else has changed.
+const usedEvery = time.Minute
+
+// later are conversations to be kept when nobody waits.
+type later struct {
+	mu  sync.Mutex
+	all []*entry
+}
+
+// keepLater has a conversation kept soon. The entry's turn is held. Whoever asks is answered first.
+func (m *Manager) keepLater(e *entry) {
+	if m.kept.store == nil || e.owner.Private || !e.decided || e.listed || !m.stale(e) {
 		return
 	}
-	names, latest := m.kept.unkept(e)
+	e.listed = true
+	m.later.mu.Lock()
+	defer m.later.mu.Unlock()
+	m.later.all = append(m.later.all, e)
+}
+
+// stale tells whether what is kept of a conversation is no longer true. The entry's turn is held.
+func (m *Manager) stale(e *entry) bool {
+	return e.changed || m.cfg.Now().Sub(e.keptAt) >= usedEvery || m.kept.renamed(e)
+}
+
+// flush keeps what is to be kept by now. A conversation that somebody decides about is left for the next time, unless this is
+// the last one.
+func (l *later) flush(m *Manager, last bool) {
+	l.mu.Lock()
+	all := l.all
+	l.all = nil
+	l.mu.Unlock()
+	for _, e := range all {
+		select {
+		case e.turn <- struct{}{}:
+			e.listed = false
+			m.keep(e)
+			<-e.turn
+			continue
+		default:
+		}
+		if !last {
+			l.mu.Lock()
+			l.all = append(l.all, e)
+			l.mu.Unlock()
+		}
+	}
+}
+
+// keep hands what is decided for a conversation over to what survives a restart, unless it is there. The entry's turn is held.
+func (m *Manager) keep(e *entry) {
+	if m.kept.store == nil || e.owner.Private || !e.decided || !m.stale(e) {
+		return
+	}
+	names, latest, ok := m.kept.unkept(e)
+	if !ok {
+		return
+	}
+	now := m.cfg.Now()
+	e.changed, e.keptAt = false, now
 	o := &e.outcome
 	d := detail{Latest: latest, Ranked: o.Ranked, By: e.by, Params: o.Params, Headers: o.Headers}
 	if o.RAG != nil {
@@ -114,7 +169,7 @@ func (m *Manager) keep(e *entry) {
 	}
 	m.kept.store.Put(Conversation{
 		ID: string(e.id), Names: names, Owner: e.owner, Place: o.Candidate, Class: o.Class, Sure: o.Confidence, Module: o.Module,
-		Tokens: e.tokens, Turns: e.turns, Until: e.until, First: e.first, Used: m.cfg.Now(), Detail: b,
+		Tokens: e.tokens, Turns: e.turns, Until: e.until, First: e.first, Used: now, Detail: b,
 	})
 }
 
@@ -144,11 +199,13 @@ func (m *Manager) Settle(ctx context.Context, o Outcome, s Served) {
 	if !e.decided {
 		return
 	}
-	if s.Candidate != o.Candidate {
+	if s.Candidate != o.Candidate && s.Candidate != e.outcome.Candidate {
 		e.outcome.Candidate = s.Candidate
+		e.touch()
 	}
-	if s.Tokens > 0 {
+	if s.Tokens > 0 && s.Tokens != e.tokens {
 		e.tokens = s.Tokens
+		e.touch()
 	}
 	if s.Response != "" {
 		m.kept.also(e, conversation.Answer(e.owner.scope(), s.Response))
@@ -195,7 +252,7 @@ func (d *deciding) fresh(c *abi.Candidate, cached int) time.Duration {
 func (d *deciding) cached(c *abi.Candidate) int {
 	switch {
 	case d.in.Expect != nil:
-		return d.in.Expect(c.ID)
+		return d.expect(slices.IndexFunc(d.in.Candidates, func(o abi.Candidate) bool { return o.ID == c.ID }))
 	case c.ID != d.kept.outcome.Candidate:
 		return 0
 	case d.kept.tokens > 0:

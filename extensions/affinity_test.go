@@ -188,6 +188,7 @@ func TestOwners(t *testing.T) {
 				in.Header = http.Header{"X-Session-Id": {"the same"}}
 			}
 			o := f.decide(in)
+			f.Settle(t.Context(), o, extensions.Served{Candidate: o.Candidate})
 			if o.Kept || ids[o.Conversation] {
 				t.Errorf("%v comes into somebody's conversation", who)
 			}

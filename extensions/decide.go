@@ -92,7 +92,7 @@ func (m *Manager) Decide(ctx context.Context, in Input) Outcome {
 	d := &deciding{m: m, in: in, prompt: prompt, who: who, kept: e, policy: policy, classifier: classifier, now: m.cfg.Now()}
 	o := d.decide(ctx)
 	if o.Refusal == nil {
-		m.keep(e)
+		m.keepLater(e)
 	}
 	return o
 }
@@ -130,6 +130,22 @@ type deciding struct {
 	req                abi.Request
 	fallback           Outcome
 	unclassified       string // why nobody said a class, for people
+	expected           []int  // of each candidate, plus one; 0 where nobody has asked
+}
+
+// expect is how much of the prompt the candidate at a place of the list need not compute again. To find out takes longer than
+// all the rest of a decision, so it is asked once, and only of those that somebody wants to know it of.
+func (d *deciding) expect(i int) int {
+	if d.in.Expect == nil {
+		return 0
+	}
+	if d.expected == nil {
+		d.expected = make([]int, len(d.in.Candidates))
+	}
+	if d.expected[i] == 0 {
+		d.expected[i] = 1 + d.in.Expect(d.in.Candidates[i].ID)
+	}
+	return d.expected[i] - 1
 }
 
 func (d *deciding) decide(ctx context.Context) Outcome {
@@ -141,9 +157,13 @@ func (d *deciding) decide(ctx context.Context) Outcome {
 	stays := k.decided && d.serves(k.outcome.Candidate)
 	valid := stays && (k.until.IsZero() || d.now.Before(k.until))
 	if valid && (d.policy == nil || !d.policy.EveryTurn) {
-		k.turns = d.turn
+		if k.turns != d.turn {
+			k.turns = d.turn
+			d.kept.touch()
+		}
 		return d.again()
 	}
+	d.soon()
 	d.ask()
 	d.fallback = byDefault(d.in.Candidates)
 	if stays {
@@ -171,6 +191,7 @@ func (d *deciding) decide(ctx context.Context) Outcome {
 	o = d.place(o, stays)
 	if keep && ctx.Err() == nil {
 		k.decided, k.outcome, k.until = true, o, time.Time{}
+		d.kept.touch()
 		if k.turns = d.turn; k.first.IsZero() {
 			k.first = d.now
 		}
@@ -179,6 +200,19 @@ func (d *deciding) decide(ctx context.Context) Outcome {
 		}
 	}
 	return o
+}
+
+// soon wakes up whoever is asked first, while the question is made ready.
+func (d *deciding) soon() {
+	for _, p := range []*place{d.classifier, d.policy} {
+		if p == nil || p.active == nil {
+			continue
+		}
+		if w, ok := p.active.worker.(interface{ Soon() }); ok {
+			w.Soon()
+		}
+		return
+	}
 }
 
 // place says where a conversation goes that was just decided about. One that has a place stays there unless its policy's
@@ -200,9 +234,12 @@ func (d *deciding) place(o Outcome, stays bool) Outcome {
 			o.Why += "; kept"
 		}
 	}
-	for _, c := range d.req.Candidates {
-		if c.ID == o.Candidate && c.Cached > 0 {
-			o.Why += "; cached=" + strconv.Itoa(c.Cached)
+	for i := range d.in.Candidates {
+		if d.in.Candidates[i].ID != o.Candidate {
+			continue
+		}
+		if n := d.expect(i); n > 0 {
+			o.Why += "; cached=" + strconv.Itoa(n)
 		}
 	}
 	o.Patience = d.patience(o)
@@ -245,9 +282,9 @@ func (d *deciding) ask() {
 		Flags:      abi.Flags{Stream: d.in.Stream, Tools: d.prompt.Tools, Images: d.prompt.Images, JSON: d.prompt.JSON},
 		Candidates: slices.Clone(d.in.Candidates),
 	}
-	if d.in.Expect != nil {
+	if d.policy != nil || d.classifier != nil {
 		for i := range d.req.Candidates {
-			d.req.Candidates[i].Cached = d.in.Expect(d.req.Candidates[i].ID)
+			d.req.Candidates[i].Cached = d.expect(i)
 		}
 	}
 	d.req.Head, d.req.Tail = payload.Cut(last)

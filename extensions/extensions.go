@@ -157,6 +157,7 @@ type Manager struct {
 
 	table    atomic.Pointer[table]
 	kept     *memory
+	later    later
 	recorded recorder
 	shelves  shelves
 	metrics  counters
@@ -219,6 +220,7 @@ func (m *Manager) Run(ctx context.Context) error {
 			m.close(context.WithoutCancel(ctx))
 			return nil
 		case <-tick.C:
+			m.later.flush(m, false)
 			if err := m.shelves.flush(ctx); err != nil && ctx.Err() == nil {
 				m.cfg.Log.Error("writing what extensions keep", "error", err)
 			}
@@ -241,6 +243,7 @@ func (m *Manager) close(ctx context.Context) {
 		g.retire()
 	}
 	m.ending.Wait()
+	m.later.flush(m, true)
 	if err := m.shelves.flush(ctx); err != nil {
 		m.cfg.Log.Error("writing what extensions keep", "error", err)
 	}

@@ -42,19 +42,34 @@ type entry struct {
 	decision
 	given atomic.Pointer[decision] // as it was when the turn was last given back: what a branch begins with
 
+	// guarded by the turn
+	changed bool      // since it was kept
+	touched bool      // since the turn was last given back
+	listed  bool      // it is to be kept
+	keptAt  time.Time // when it last was
+
 	// guarded by memory.mu
 	names  []conversation.ID // by which it is found, the latest last
 	fresh  []conversation.ID // of those, the ones that are not kept yet
 	latest conversation.ID   // that of its latest turn
+	known  conversation.ID   // that which is kept
+	gone   bool              // it was forgotten on purpose
 }
 
 // give ends a turn.
 func (e *entry) give() {
-	now := e.decision
-	now.by = maps.Clone(now.by)
-	e.given.Store(&now)
+	old := e.given.Load()
+	if old == nil || e.touched || !maps.Equal(e.by, old.by) {
+		now := e.decision
+		now.by = maps.Clone(now.by)
+		e.given.Store(&now)
+	}
+	e.touched = false
 	<-e.turn
 }
+
+// touch says that what was decided has changed, or how far it has come. The turn is held.
+func (e *entry) touch() { e.changed, e.touched = true, true }
 
 // memory is the front of what is kept of conversations. It forgets the one that was longest not asked for when it is full.
 type memory struct {
@@ -269,15 +284,26 @@ func (m *memory) load(ctx context.Context, owner Owner, names []string) {
 	e.fresh = fresh
 }
 
-// unkept returns the names that a conversation was given since it was last kept, and that of its latest turn.
-func (m *memory) unkept(e *entry) (names []string, latest string) {
+// renamed tells whether a conversation has names that are not kept.
+func (m *memory) renamed(e *entry) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	return len(e.fresh) > 0 || e.latest != e.known
+}
+
+// unkept returns the names that a conversation was given since it was last kept, and that of its latest turn. It is not ok
+// to keep one that was forgotten.
+func (m *memory) unkept(e *entry) (names []string, latest string, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e.gone {
+		return nil, "", false
+	}
 	for _, n := range e.fresh {
 		names = append(names, string(n))
 	}
-	e.fresh = nil
-	return names, string(e.latest)
+	e.fresh, e.known = nil, e.latest
+	return names, string(e.latest), true
 }
 
 // also makes a conversation found by a name that is none of its turns.
@@ -295,7 +321,8 @@ func (m *memory) forget(which func(Owner) bool) (n int) {
 	defer m.mu.Unlock()
 	for at := m.order.Front(); at != nil; {
 		next := at.Next()
-		if which(at.Value.(*entry).owner) {
+		if e := at.Value.(*entry); which(e.owner) {
+			e.gone = true
 			m.drop(at)
 			n++
 		}

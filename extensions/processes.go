@@ -100,6 +100,9 @@ func (p *process) Call(ctx context.Context, c host.Call) (host.Result, error) {
 	return r, err
 }
 
+// Soon wakes the module's process up.
+func (p *process) Soon() { p.worker.Soon() }
+
 // Gone tells whether processes ended so often that there is no other.
 func (p *process) Gone() bool { return p.worker.State() == worker.Suspended }
 

@@ -3,10 +3,10 @@ package gateway
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"onebit/engine"
@@ -140,22 +140,32 @@ func (g *Gateway) decide(ctx context.Context, w *reply, r *http.Request, a asked
 		c.rest = o.Ranked[1:]
 	}
 	c.settle = func(ctx context.Context, s extensions.Served) { g.cfg.Decider.Settle(ctx, o, s) }
+	shown := "\x00" // no device
 	c.served = func(device string) {
-		w.Header().Set("X-1bit-Route", fmt.Sprintf("%s %.2f %s", cmp.Or(o.Class, unclassified), o.Confidence, device))
+		if device == shown {
+			return // it runs where it was sent
+		}
+		shown = device
+		line := append(make([]byte, 0, 64), cmp.Or(o.Class, unclassified)...)
+		line = strconv.AppendFloat(append(line, ' '), o.Confidence, 'f', 2, 64)
+		w.Header().Set("X-1bit-Route", string(append(append(line, ' '), device...)))
 	}
 	w.Header().Set("X-1bit-Route-Why", o.Why)
 	for name, value := range o.Headers {
 		w.Header().Set(name, value)
 	}
-	for _, one := range from {
-		if one.ID == c.name {
-			c.served(one.Device)
+	for i := range from {
+		if from[i].ID == c.name {
+			c.served(from[i].Device)
 		}
 	}
 	if o.RAG != nil && c.want == nil {
 		c.want = byPolicy(o.RAG)
 	}
 	c.as = func(model string) *engine.Request {
+		if model == c.name && c.req != nil {
+			return c.req
+		}
 		req := *a.req
 		req.Class = engine.Class(o.Class)
 		req.Raw = rewritten(a.req, model, o)
@@ -169,7 +179,7 @@ func (g *Gateway) decide(ctx context.Context, w *reply, r *http.Request, a asked
 func rewritten(req *engine.Request, name string, o extensions.Outcome) []byte {
 	raw := req.Raw // each change makes another one
 	if req.Model != "" {
-		raw = wire.AppendModel(nil, raw, wire.Quote(name))
+		raw = wire.AppendModel(make([]byte, 0, len(raw)+len(name)+16), raw, wire.Quote(name))
 	}
 	for _, param := range slices.Sorted(maps.Keys(o.Params)) {
 		member := param

@@ -23,7 +23,8 @@ type relayer interface {
 type Backend struct {
 	c     *Cache
 	model string
-	of    Hash // Entry.Of
+	dir   string // of its files: see folder
+	of    Hash   // Entry.Of
 	inner engine.Backend
 	relay relayer
 
@@ -81,7 +82,7 @@ var _ engine.Backend = (*Backend)(nil)
 // says what made the states that fit it: the model's file, all options that shape them, and the build of the program.
 // What was kept for another identity of the model is let go of. The server's folder is there already. A backend that has no further routes is passed through.
 func (c *Cache) Wrap(model, identity string, b engine.Backend) *Backend {
-	w := &Backend{c: c, model: model, of: sha256.Sum256([]byte(identity)), inner: b, absent: map[engine.Kind]absence{}}
+	w := &Backend{c: c, model: model, dir: folder(model), of: sha256.Sum256([]byte(identity)), inner: b, absent: map[engine.Kind]absence{}}
 	w.relay, _ = b.(relayer)
 	if r, ok := b.(interface{ Restarts() int }); ok {
 		w.restarts = r.Restarts()

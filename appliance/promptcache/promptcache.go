@@ -63,7 +63,9 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"onebit/engine"
@@ -131,17 +133,18 @@ const (
 type Cache struct {
 	cfg Config
 
-	mu       sync.Mutex // after a Backend's own
-	entries  map[string]*entry
-	total    int64 // bytes of all entries
-	backends map[*Backend]bool
-	proofs   map[Hash]verdict
-	rates    map[Hash]float64 // bytes of a token, by Entry.Of
-	counts   Counts
-	jobs     []job
-	doing    bool          // a job has been taken out of jobs and is not done
-	idle     chan struct{} // closed when jobs is empty and none is being done
-	kick     chan struct{}
+	mu        sync.Mutex // after a Backend's own
+	entries   map[string]*entry
+	total     int64 // bytes of all entries
+	backends  map[*Backend]bool
+	proofs    map[Hash]verdict
+	rates     map[Hash]float64 // bytes of a token, by Entry.Of
+	lastScope atomic.Pointer[named]
+	counts    Counts
+	jobs      []job
+	doing     bool          // a job has been taken out of jobs and is not done
+	idle      chan struct{} // closed when jobs is empty and none is being done
+	kick      chan struct{}
 }
 
 // entry is an Entry in use. Cache.mu guards it; Points does not change.
@@ -242,6 +245,11 @@ func (c *Cache) path(model, file string) string { return filepath.Join(c.cfg.Dir
 
 // scope is the keyed hash of whose prompts they are.
 func (c *Cache) scope(word string) (h Hash) {
+	last := c.lastScope.Load()
+	if last != nil && last.word == word { // one request asks for each model
+		return last.hash
+	}
+	defer func() { c.lastScope.Store(&named{word, h}) }()
 	m := hmac.New(sha256.New, c.cfg.Secret)
 	m.Write([]byte(word))
 	m.Sum(h[:0])
@@ -252,11 +260,15 @@ func (c *Cache) scope(word string) (h Hash) {
 // whose prompt it is is kept.
 func (c *Cache) Expect(model string, req *engine.Request) (tokens int) {
 	scope := c.scope(req.Scope)
-	if !c.holds(model, scope) {
+	first, dir := c.firsts(model, scope)
+	if len(first) == 0 {
 		return 0
 	}
 	if c.cfg.Settings().Steady {
 		req, _ = prefix.Steady(req)
+	}
+	if begin, ok := prefix.First(hexed(scope), model, req); !ok || !slices.Contains(first, begin) {
+		return 0 // most new conversations
 	}
 	chain, err := chainOf(scope, model, req)
 	if err != nil || len(chain.Blocks) == 0 {
@@ -270,7 +282,7 @@ func (c *Cache) Expect(model string, req *engine.Request) (tokens int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.entries {
-		if e.Model == folder(model) && c.proofs[e.Of] != bad {
+		if e.Model == dir && c.proofs[e.Of] != bad {
 			_, n := common(e.Points, chain.Blocks)
 			tokens = max(tokens, n)
 		}
@@ -278,26 +290,37 @@ func (c *Cache) Expect(model string, req *engine.Request) (tokens int) {
 	return tokens
 }
 
-// holds reports whether anything of a scope is kept for a model.
-func (c *Cache) holds(model string, scope Hash) bool {
+// firsts are the hashes of the first blocks of what is kept of a scope for a model, and the name of its folder.
+func (c *Cache) firsts(model string, scope Hash) (first [][16]byte, dir string) {
 	for _, b := range c.wrapped() {
-		if b.model == model && b.holds(scope) {
-			return true
+		if b.model == model {
+			first, dir = b.firsts(first, scope), b.dir
 		}
 	}
-	dir := folder(model)
+	if dir == "" {
+		dir = folder(model)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, e := range c.entries {
-		if e.Scope == scope && e.Model == dir {
-			return true
+		if e.Scope == scope && e.Model == dir && len(e.Points) > 0 {
+			first = append(first, e.Points[0].Hash)
 		}
 	}
-	return false
+	return first, dir
+}
+
+// hexed is a scope as the chains have it.
+func hexed(h Hash) string { return hex.EncodeToString(h[:]) }
+
+// named is the hash of a word.
+type named struct {
+	word string
+	hash Hash
 }
 
 func chainOf(scope Hash, model string, req *engine.Request) (prefix.Chain, error) {
-	chain, err := prefix.Of(hex.EncodeToString(scope[:]), model, req)
+	chain, err := prefix.Of(hexed(scope), model, req)
 	if len(chain.Blocks) > maxPoints {
 		chain.Blocks = chain.Blocks[:maxPoints]
 	}

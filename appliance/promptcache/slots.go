@@ -254,11 +254,16 @@ func (b *Backend) lose() {
 	}
 }
 
-// holds reports whether a slot has something of a scope.
-func (b *Backend) holds(scope Hash) bool {
+// firsts appends the hashes of the first blocks of what slots hold of a scope.
+func (b *Backend) firsts(all [][16]byte, scope Hash) [][16]byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.ContainsFunc(b.slots, func(s *slot) bool { return s.known && s.scope == scope })
+	for _, s := range b.slots {
+		if s.known && s.scope == scope && len(s.held) > 0 {
+			all = append(all, s.held[0].Hash)
+		}
+	}
+	return all
 }
 
 // expect is how many tokens of a prompt the slots hold.

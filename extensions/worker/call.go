@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"onebit/extensions/abi"
@@ -74,8 +75,62 @@ func (w *Worker) enter() error {
 
 // leave gives the slot back and counts the call out.
 func (w *Worker) leave(slot int) {
-	w.slots <- slot
+	w.put(slot)
 	w.calls.Done()
+}
+
+// put gives an instance back.
+func (w *Worker) put(slot int) {
+	w.free.push(slot)
+	w.slots <- struct{}{}
+}
+
+// stack are numbers of instances.
+type stack struct {
+	mu  sync.Mutex
+	all []int
+}
+
+func (s *stack) push(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, n)
+}
+
+// pop is for whoever has taken from slots.
+func (s *stack) pop() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.all[len(s.all)-1]
+	s.all = s.all[:len(s.all)-1]
+	return n
+}
+
+// Soon tells the process that a call is about to come, so that it wakes up while that is made ready: waking up costs more than
+// what a small guest does. It never waits, and a call need not follow.
+func (w *Worker) Soon() {
+	if w.enter() != nil {
+		return
+	}
+	select {
+	case <-w.slots:
+	default: // all are at work
+		w.calls.Done()
+		return
+	}
+	slot := w.free.pop()
+	defer w.leave(slot)
+	s := w.look()
+	if s.state != Ready {
+		return
+	}
+	// One is enough until a call comes: nobody reads them where a process hangs.
+	if l := s.now.links[slot]; !l.told {
+		l.told = true
+		if err := l.send(kindSoon, 0, time.Now(), nil); err != nil {
+			s.now.lose(err)
+		}
+	}
 }
 
 // complete adds the worker's services to a call's.
@@ -104,8 +159,8 @@ func (w *Worker) complete(s *host.Services) {
 // slot waits for an instance.
 func (w *Worker) slot(ctx context.Context, c *host.Call) (int, error) {
 	select {
-	case n := <-w.slots:
-		return n, nil
+	case <-w.slots:
+		return w.free.pop(), nil
 	default:
 	}
 	if w.waiting.Add(1) > int64(w.cfg.Limits.Queue) {
@@ -116,8 +171,8 @@ func (w *Worker) slot(ctx context.Context, c *host.Call) (int, error) {
 	late, stop := timer(c.Deadline)
 	defer stop()
 	select {
-	case n := <-w.slots:
-		return n, nil
+	case <-w.slots:
+		return w.free.pop(), nil
 	case <-late:
 		return 0, tooLate(false)
 	case <-ctx.Done():

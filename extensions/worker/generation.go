@@ -108,6 +108,7 @@ func (g *generation) send(id uint64, c *host.Call, slot int, left time.Duration)
 	if c.Services.Now != nil {
 		wire.now = c.Services.Now().UnixNano()
 	}
+	p.link.told = false
 	if err := p.link.send(kindCall, id, p.killAt, wire.append); err != nil {
 		return nil, p.lost(err)
 	}

@@ -22,6 +22,7 @@ type link struct {
 	in    []byte // bytes read from r to w
 	r, w  int
 	out   []byte
+	told  bool // the other side knows that a call is about to come
 }
 
 // Errors of links.

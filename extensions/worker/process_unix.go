@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -53,39 +54,61 @@ func killGroup(p *os.Process) {
 	_ = p.Kill() // before it has a group of its own
 }
 
-// spin is how long a reader looks again and again before it sleeps: about what a small guest takes. Waking up costs as
-// much, in either process.
-const spin = 20 * time.Microsecond
+// How long a reader looks again and again before it sleeps. Waking up costs more than what a small guest does, in either
+// process, and most where a machine has nothing else to do.
+const (
+	idle = 20 * time.Microsecond  // of a child that has answered: the next call may be there already
+	long = 150 * time.Microsecond // of whoever waits for an answer that usually comes by then
+	soon = 400 * time.Microsecond // of a child that was told that a call is about to come
+)
 
-// patience decides whether looking pays: after it did not, some reads sleep at once.
-type patience int
+// spare tells whether a processor may be kept from other work for that long.
+var spare = runtime.NumCPU() >= 4
 
-const sleeps = 16
+// patience decides how long looking pays: what reads have taken of late says so. The zero value is that of one who looks for
+// an answer.
+type patience struct {
+	late  time.Duration // how long reads took, on average
+	child bool          // it waits for calls, which come when they come
+	told  bool          // that one is about to come
+}
 
-func (p *patience) looks() bool {
-	if *p > 0 {
-		*p--
-		return false
+// looks is how long to look; 0 is not at all.
+func (p *patience) looks() time.Duration {
+	switch {
+	case p.told && spare:
+		p.told = false
+		return soon
+	case p.late > long:
+		return 0
+	case p.child || !spare:
+		return idle
 	}
-	return true
+	return long
+}
+
+// took notes how long a read took.
+func (p *patience) took(since time.Time) {
+	p.late += (min(time.Since(since), 4*long) - p.late) / 8
 }
 
 // look looks for a while. n is -1 when nothing came.
-func (p *patience) look(fd int, b []byte) (n int, err error) {
-	if !p.looks() {
+func (p *patience) look(fd int, b []byte, since time.Time) (n int, err error) {
+	while := p.looks()
+	if while == 0 {
 		return -1, nil
 	}
-	for till := time.Now().Add(spin); ; {
+	for till := since.Add(while); ; {
 		n, err := peek(fd, b)
 		switch {
 		case err == nil:
+			p.took(since)
 			return n, nil
 		case errors.Is(err, unix.ENOTSOCK): // pipes do as well
 			return -1, nil
 		case !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR):
 			return 0, err
 		case time.Now().After(till):
-			*p = sleeps
 			return -1, nil
 		}
 	}
@@ -100,10 +123,12 @@ type socket struct {
 }
 
 func (s *socket) Read(b []byte) (int, error) {
-	if n, err := s.wait.look(s.fd, b); n >= 0 {
+	since := time.Now()
+	if n, err := s.wait.look(s.fd, b, since); n >= 0 {
 		return got(n, err)
 	}
 	n, err := s.file.Read(b)
+	s.wait.took(since)
 	if errors.Is(err, unix.EAGAIN) {
 		err = os.ErrDeadlineExceeded
 	}
@@ -141,14 +166,22 @@ type standard struct {
 	wait    patience
 }
 
-func inherited(in, out *os.File) io.ReadWriteCloser { return &standard{in: in, out: out} }
+func inherited(in, out *os.File) io.ReadWriteCloser {
+	return &standard{in: in, out: out, wait: patience{child: true}}
+}
 
 func (s *standard) Read(b []byte) (int, error) {
-	if n, err := s.wait.look(int(s.in.Fd()), b); n >= 0 {
+	since := time.Now()
+	if n, err := s.wait.look(int(s.in.Fd()), b, since); n >= 0 {
 		return got(n, err)
 	}
-	return s.in.Read(b)
+	n, err := s.in.Read(b)
+	s.wait.took(since)
+	return n, err
 }
+
+// expect has the next read look for longer.
+func (s *standard) expect() { s.wait.told = true }
 
 func (s *standard) Write(b []byte) (int, error) { return s.out.Write(b) }
 

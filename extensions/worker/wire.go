@@ -32,6 +32,7 @@ const (
 	kindReport                 // from the child, once: what came of a preparation, as JSON
 	kindAsk                    // from the child: a host function that only the box can serve
 	kindResult                 // from the child: the end of a call
+	kindSoon                   // to the child: a call is about to come
 )
 
 const (

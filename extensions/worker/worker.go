@@ -96,7 +96,8 @@ type Worker struct {
 
 	ids      atomic.Uint64
 	restarts atomic.Int64
-	slots    chan int // instances that are free, by number; a call that is sent holds one
+	slots    chan struct{} // as many as instances are free; a call that is sent holds one
+	free     stack         // which: the one that was used last comes first, since its memory is warm
 	waiting  atomic.Int64
 	calls    sync.WaitGroup // calls, and what they left behind
 
@@ -122,9 +123,10 @@ func New(cfg Config) (*Worker, error) {
 		return nil, err
 	}
 	cfg.Limits.Instances = min(cfg.Limits.Instances, mostInstances)
-	w := &Worker{cfg: cfg, pauseMin: pauseMin, pauseMax: pauseMax, slots: make(chan int, cfg.Limits.Instances), change: make(chan struct{}), closed: make(chan struct{})}
+	w := &Worker{cfg: cfg, pauseMin: pauseMin, pauseMax: pauseMax, slots: make(chan struct{}, cfg.Limits.Instances), change: make(chan struct{}), closed: make(chan struct{})}
 	for n := range cfg.Limits.Instances {
-		w.slots <- n
+		w.free.push(cfg.Limits.Instances - 1 - n)
+		w.slots <- struct{}{}
 	}
 	w.spec = spec{
 		Dir: cfg.Dir, SHA256: cfg.SHA256, Manifest: &cfg.Manifest, Granted: cfg.Granted, Memory: heap,

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"errors"
 	"hash"
 	"time"
 
@@ -73,6 +74,30 @@ var indifferent = map[string]bool{
 // count, and one fewer where the prompt's end is kept anyway. All blocks can be found again, marked or not, however far back.
 func Of(scope, model string, req *engine.Request) (Chain, error) {
 	w := writer{hash: sha256.New(), small: make([]byte, 0, 2048)}
+	w.chained(scope, model, req)
+	if w.err != nil {
+		return Chain{}, w.err
+	}
+	w.thin()
+	return w.chain, nil
+}
+
+// First returns the hash of the first block of that chain, which takes no longer for a longer prompt: where it is not known
+// the others are not either. There is none for a request that has no blocks.
+func First(scope, model string, req *engine.Request) (hash [16]byte, ok bool) {
+	w := writer{hash: sha256.New(), small: make([]byte, 0, 2048), first: true}
+	w.chained(scope, model, req)
+	if len(w.chain.Blocks) == 0 {
+		return hash, false
+	}
+	return w.chain.Blocks[0].Hash, true
+}
+
+// errFirst ends a chain after its first block.
+var errFirst = errors.New("one block is enough")
+
+// chained writes a request.
+func (w *writer) chained(scope, model string, req *engine.Request) {
 	prompt := w.head(scope, model, req)
 	switch {
 	case prompt == nil:
@@ -90,11 +115,6 @@ func Of(scope, model string, req *engine.Request) (Chain, error) {
 		w.text(prompt)
 		w.block(mark{})
 	}
-	if w.err != nil {
-		return Chain{}, w.err
-	}
-	w.thin()
-	return w.chain, nil
 }
 
 // writer hashes a request as one stream of bytes, so that each hash covers all that came before. What it writes looks
@@ -106,6 +126,7 @@ type writer struct {
 	chain Chain
 	early mark // of the tools; counts at the end of the first message
 	bytes int
+	first bool // one block is enough
 	err   error
 }
 
@@ -222,10 +243,16 @@ func (w *writer) key(key []byte) {
 
 // block ends a block here.
 func (w *writer) block(m mark) {
+	if w.first && w.err != nil {
+		return
+	}
 	w.flush()
 	b := Block{Bytes: w.bytes, Mark: m.set, TTL: m.ttl}
 	copy(b.Hash[:], w.hash.Sum(w.sum[:0]))
 	w.chain.Blocks = append(w.chain.Blocks, b)
+	if w.first {
+		w.err = errFirst
+	}
 }
 
 // text writes what stands between the quotes of a JSON string, and ends a block after every piece but the last.
@@ -234,6 +261,9 @@ func (w *writer) text(inner []byte) {
 	for len(inner) > Piece {
 		w.put(inner[:Piece])
 		w.block(mark{})
+		if w.err != nil {
+			return
+		}
 		inner = inner[Piece:]
 	}
 	w.put(inner)

@@ -26,6 +26,10 @@ func of(t testing.TB, kind engine.Kind, body string) prefix.Chain {
 	if err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}
+	first, ok := prefix.First("anna", "m", &engine.Request{Kind: kind, Raw: []byte(body)})
+	if ok != (len(c.Blocks) > 0) || ok && first != c.Blocks[0].Hash {
+		t.Errorf("%.200s: the first block is not that of the chain", body)
+	}
 	return c
 }
 

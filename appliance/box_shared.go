@@ -107,3 +107,43 @@ func (l librarian) DeleteCollection(ctx context.Context, who store.Actor, id str
 	}
 	return l.b.store.Audit(ctx, who, "documents.delete", id, "")
 }
+
+// Forget deletes what a person who has gone leaves.
+func (l librarian) Forget(ctx context.Context, person string) error {
+	keeper, by := l.b.shelves.keeper, documents.Reader{Person: person}
+	page := documents.Page{Limit: 100}
+	for {
+		all, more, err := keeper.Collections(ctx, by, page)
+		if err != nil {
+			return wordsOf(err)
+		}
+		for _, c := range all {
+			page.After = c.ID
+			if c.Owner != person { // it was shared with them
+				continue
+			}
+			if err := keeper.DeleteCollection(ctx, by, c.ID); err != nil && !errors.Is(err, documents.ErrNotFound) {
+				return wordsOf(err)
+			}
+		}
+		if !more || len(all) == 0 {
+			break
+		}
+	}
+	page = documents.Page{Limit: 100}
+	for {
+		all, more, err := keeper.Files(ctx, by, "", page)
+		if err != nil {
+			return wordsOf(err)
+		}
+		for _, f := range all {
+			page.After = f.ID
+			if err := keeper.DeleteFile(ctx, by, f.ID); err != nil && !errors.Is(err, documents.ErrNotFound) {
+				return wordsOf(err)
+			}
+		}
+		if !more || len(all) == 0 {
+			return nil
+		}
+	}
+}

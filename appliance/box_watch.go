@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"onebit/appliance/config"
@@ -64,6 +65,10 @@ func (s *shelves) watchFolder(ctx context.Context, c config.Watched, watchers ma
 
 // folderCollection finds the collection of a folder, or makes it for the first admin; none while the box has nobody.
 func (s *shelves) folderCollection(ctx context.Context, c config.Watched) (documents.Collection, error) {
+	people, err := s.b.store.People(ctx, store.System())
+	if err != nil {
+		return documents.Collection{}, err
+	}
 	page := documents.Page{Limit: 100, Ascending: true}
 	for {
 		all, more, err := s.keeper.Collections(ctx, documents.System(), page)
@@ -71,7 +76,8 @@ func (s *shelves) folderCollection(ctx context.Context, c config.Watched) (docum
 			return documents.Collection{}, err
 		}
 		for _, one := range all {
-			if one.Metadata[folderMark] == c.Folder && one.Name == c.Collection {
+			// anybody may write the mark on a collection of theirs; it is an admin's that gets the folder
+			if one.Metadata[folderMark] == c.Folder && one.Name == c.Collection && slices.ContainsFunc(people, func(p store.Person) bool { return p.ID == one.Owner && p.Role == store.RoleAdmin }) {
 				return one, nil
 			}
 			page.After = one.ID
@@ -79,10 +85,6 @@ func (s *shelves) folderCollection(ctx context.Context, c config.Watched) (docum
 		if !more || len(all) == 0 {
 			break
 		}
-	}
-	people, err := s.b.store.People(ctx, store.System())
-	if err != nil {
-		return documents.Collection{}, err
 	}
 	for _, p := range people {
 		if p.Role == store.RoleAdmin && p.Active(time.Now()) {

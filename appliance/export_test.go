@@ -8,7 +8,13 @@ import (
 	"onebit/appliance/pool"
 	"onebit/engine/backend"
 	"onebit/store"
+	"onebit/store/documents"
 )
+
+// Forget deletes the documents of a person who has gone.
+func Forget(ctx context.Context, k documents.Keeper, person string) error {
+	return librarian{&box{shelves: &shelves{keeper: k}}}.Forget(ctx, person)
+}
 
 // Run is what the program does with a command line.
 func Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, args ...string) int {

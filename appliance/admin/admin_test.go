@@ -102,6 +102,7 @@ func (b *box) ChangeSettings(_ context.Context, _ store.Actor, values map[string
 
 // world is a control plane over a real store, with people.
 type world struct {
+	shelf *shelf
 	t     *testing.T
 	admin *admin.Admin
 	auth  *auth.Auth
@@ -127,7 +128,8 @@ func newWorld(t *testing.T) *world {
 	w := &world{t: t, auth: au, store: s, box: &box{models: []admin.Model{{Name: "small"}, {Name: "large"}}}}
 	w.records = &nothing{}
 	w.manager = manager(t, w.records)
-	if w.admin, err = admin.New(admin.Config{Store: s, Auth: au, Box: w.box, Log: log, Extensions: w.manager, Documents: &shelf{}}); err != nil {
+	w.shelf = &shelf{}
+	if w.admin, err = admin.New(admin.Config{Store: s, Auth: au, Box: w.box, Log: log, Extensions: w.manager, Documents: w.shelf}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Claim(t.Context(), store.ClaimRequest{Admin: store.Newcomer{Name: "root"}}); err != nil {

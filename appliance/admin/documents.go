@@ -13,6 +13,8 @@ type Documents interface {
 	Collections(ctx context.Context, after string, limit int) ([]Collection, error)
 	ShareCollection(ctx context.Context, who store.Actor, id string, s Sharing) (Collection, error)
 	DeleteCollection(ctx context.Context, who store.Actor, id string) error
+	// Forget deletes the files and collections of a person who has gone.
+	Forget(ctx context.Context, person string) error
 }
 
 // Sharing says for whom, beside its owner, a collection is.

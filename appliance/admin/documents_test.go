@@ -12,6 +12,11 @@ import (
 // shelf is documents with one collection.
 type shelf struct{ did []string }
 
+func (s *shelf) Forget(_ context.Context, person string) error {
+	s.did = append(s.did, "forget "+person)
+	return nil
+}
+
 func (s *shelf) Collections(_ context.Context, after string, limit int) ([]admin.Collection, error) {
 	if after != "" {
 		return nil, nil
@@ -53,6 +58,26 @@ func TestDocuments(t *testing.T) {
 		res := w.do(root, c.method, admin.Prefix+c.path, c.body)
 		if res.Code != c.status || !strings.Contains(res.Body.String(), c.want) {
 			t.Errorf("%s %s: %d %s", c.method, c.path, res.Code, res.Body)
+		}
+	}
+}
+
+// TestDocumentsGoWithTheirPerson: whoever is removed leaves no documents, and a removal that is refused takes none.
+func TestDocumentsGoWithTheirPerson(t *testing.T) {
+	w := newWorld(t)
+	root := w.key("root", store.RoleAdmin, store.Key{Admin: true})
+	w.key("ann", store.RoleMember, store.Key{})
+	for name, want := range map[string]int{"ann": 204, "root": 409} {
+		p, err := w.store.PersonByName(t.Context(), store.System(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.shelf.did = nil
+		if res := w.do(root, "DELETE", admin.Prefix+"/people/"+p.ID, ""); res.Code != want {
+			t.Errorf("%s: %d %s", name, res.Code, res.Body)
+		}
+		if did := strings.Join(w.shelf.did, ","); (did == "forget "+p.ID) != (want == 204) {
+			t.Errorf("%s: %q", name, did)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"time"
 
 	"onebit/appliance/auth"
@@ -131,8 +132,11 @@ func (a *Admin) peopleRoutes() []route {
 			return shownPerson(p), err
 		}),
 		op("PATCH", "/people/{id}", everyone, "change a person; yourself only your name, unless you are an admin", a.changePerson),
-		op("DELETE", "/people/{id}", admins, "remove a person with their keys, logins and history", func(c *call, in identified) (none, error) {
-			return none{}, s.DeletePerson(c.ctx(), c.actor(), in.ID)
+		op("DELETE", "/people/{id}", admins, "remove a person with their keys, logins, history and documents", func(c *call, in identified) (none, error) {
+			if err := s.DeletePerson(c.ctx(), c.actor(), in.ID); err != nil { // first: they bring no more in
+				return none{}, err
+			}
+			return none{}, a.cfg.Documents.Forget(context.WithoutCancel(c.ctx()), in.ID)
 		}),
 		op("GET", "/people/{id}/logins", everyone, "where a person is logged in", a.logins),
 		op("DELETE", "/people/{id}/logins", everyone, "log a person out everywhere", func(c *call, in identified) (none, error) {

@@ -181,6 +181,7 @@ func (k *Keeper) Detach(ctx context.Context, by documents.Reader, collection, fi
 		return err
 	}
 	k.slabs.follow(gone)
+	k.gone()
 	return nil
 }
 
@@ -210,6 +211,7 @@ func (k *Keeper) end(ctx context.Context, collection, where string, args []any, 
 		return err
 	}
 	k.slabs.follow(gone...)
+	k.gone()
 	return nil
 }
 

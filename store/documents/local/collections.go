@@ -135,6 +135,7 @@ func (k *Keeper) DeleteCollection(ctx context.Context, by documents.Reader, id s
 	}
 	err := k.write(ctx, func(t *sqlite.Tx) error { return deleteCollection(ctx, t, id) })
 	k.slabs.forget(id)
+	k.gone()
 	return err
 }
 
@@ -172,7 +173,7 @@ func (k *Keeper) Touch(ctx context.Context, id string) error {
 	})
 }
 
-// Expire deletes what is past its time.
+// Expire deletes what is past its time, and empties the log of what was deleted.
 func (k *Keeper) Expire(ctx context.Context, now time.Time) (int, error) {
 	at := sqlite.Stamp(now)
 	rows, err := k.db.Query(ctx, "select id from collections where expires_after > 0 and active + expires_after <= ?", at)
@@ -197,8 +198,15 @@ func (k *Keeper) Expire(ctx context.Context, now time.Time) (int, error) {
 		}
 		n++
 	}
-	return n, k.write(ctx, func(t *sqlite.Tx) error {
-		_, err := t.Exec(ctx, "delete from files where owner = '' and created < ?", sqlite.Stamp(now.Add(-documents.Abandoned)))
+	err = k.write(ctx, func(t *sqlite.Tx) error {
+		left, err := t.Exec(ctx, "delete from files where owner = '' and created < ?", sqlite.Stamp(now.Add(-documents.Abandoned)))
+		if left > 0 {
+			k.gone()
+		}
 		return err
 	})
+	if err != nil {
+		return n, err
+	}
+	return n, k.empty(ctx)
 }

@@ -133,5 +133,6 @@ func (k *Keeper) DeleteFile(ctx context.Context, by documents.Reader, id string)
 		return t.One(ctx, "delete from files where id = ?", id)
 	})
 	k.slabs.follow(gone...)
+	k.gone()
 	return err
 }

@@ -20,6 +20,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"onebit/store/documents"
@@ -49,6 +50,10 @@ type Keeper struct {
 	aside string
 	now   func() time.Time
 	slabs *slabs
+
+	// deleted is how often the log is still to be emptied: what was deleted stands
+	// in it until then, and a reader may be in the way once
+	deleted atomic.Int32
 }
 
 var _ documents.Keeper = (*Keeper)(nil)
@@ -130,6 +135,25 @@ func toJSON(v any) string {
 		panic(err) // maps of texts, numbers and booleans, which were checked
 	}
 	return string(b)
+}
+
+// emptyings is how often the log is emptied after something was deleted.
+const emptyings = 3
+
+// gone notes that something was deleted.
+func (k *Keeper) gone() { k.deleted.Store(emptyings) }
+
+// empty empties the log of what was deleted.
+func (k *Keeper) empty(ctx context.Context) error {
+	left := k.deleted.Load()
+	if left == 0 {
+		return nil
+	}
+	if err := k.Checkpoint(ctx); err != nil {
+		return err
+	}
+	k.deleted.CompareAndSwap(left, left-1) // more was deleted meanwhile: from the beginning
+	return nil
 }
 
 // Checkpoint writes the log into the file, so that nothing of what was deleted

@@ -18,6 +18,7 @@ import (
 	"onebit/appliance/route"
 	"onebit/engine"
 	"onebit/engine/backend"
+	"onebit/extensions/policy"
 	"onebit/store"
 )
 
@@ -149,7 +150,24 @@ func (b *box) readWith(ctx context.Context, values map[string]string) (*boxAssem
 	for i := range a.models {
 		b.examine(ctx, cfg, &a.models[i])
 	}
+	if names := a.strangers(); names != "" {
+		a.problem = append(a.problem, fmt.Sprintf("the policy %q names %s: no model here is called so, and no device", cfg.Extensions.RoutePolicy, names))
+	}
 	return a, nil
+}
+
+// strangers are names in the routing policy that are neither those of models nor of devices.
+func (a *boxAssembly) strangers() string {
+	var here []string
+	for _, m := range a.models {
+		here = append(here, m.Name)
+	}
+	for _, name := range policy.Names(a.policy) {
+		if engine.Device(name).Known() || name == string(engine.Elsewhere) {
+			here = append(here, name)
+		}
+	}
+	return strangers(a.policy, here)
 }
 
 // fresh is what a box without any models serves: the catalogue's own, as far as they are here.

@@ -53,8 +53,11 @@ func TestBoxRoutePolicy(t *testing.T) {
 		t.Fatalf("%s: %s\n%s", what, got, b.log)
 	}
 	until("at the start", "large", "rule first")
-	os.WriteFile(file, []byte(`{"rules": [{"name": "second", "prefer": ["small"]}]}`), 0o600)
+	os.WriteFile(file, []byte(`{"rules": [{"name": "second", "prefer": ["larg", "small"]}]}`), 0o600)
 	until("changed", "small", "rule second")
+	if status := fmt.Sprint(b.admin("GET", "/status", "")); !strings.Contains(status, "names larg: no model here") {
+		t.Errorf("the status does not say that there is no such name: %s", status)
+	}
 	os.WriteFile(file, []byte(`{"rules": [{"name": "third", "preffer": ["large"]}]}`), 0o600)
 	for end := time.Now().Add(time.Minute); !strings.Contains(b.log.String(), `unknown or repeated member \"preffer\"`) && time.Now().Before(end); {
 		time.Sleep(100 * time.Millisecond)

@@ -71,7 +71,7 @@ type Chunk struct {
 	// anything. What writes pieces on may hold this one back until then.
 	More bool
 
-	// Reuse is what of the prompt was not computed again, as the server counted: with a whole answer, and only where somebody
+	// Reuse is what of the prompt was not computed again, as the server counted: with a whole answer or the last piece, and only where somebody
 	// keeps the states of conversations. Nil where nothing is known.
 	Reuse *Reuse
 

@@ -161,7 +161,9 @@ func (g *Gateway) answerMessage(ctx context.Context, w *reply, l *lease, p *mess
 	count := &counting{}
 	chat, emit := count.over(chat, l.server.Device, func(c engine.Chunk) error {
 		more = c.More
-		w.reused(c)
+		if s == nil {
+			w.reused(c)
+		}
 		return a.Chunk(c.Raw)
 	})
 	usage, err := g.attempt(ctx, l, chat, emit)

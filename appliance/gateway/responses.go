@@ -180,7 +180,9 @@ func (g *Gateway) answerResponse(ctx context.Context, w *reply, l *lease, p *res
 	a := responses.New(p.q, cfg)
 	count := &counting{}
 	chat, emit := count.over(chat, l.server.Device, func(c engine.Chunk) error {
-		w.reused(c)
+		if s == nil {
+			w.reused(c)
+		}
 		return a.Chunk(c.Raw)
 	})
 	usage, err := g.attempt(ctx, l, chat, emit)

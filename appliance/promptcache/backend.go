@@ -200,7 +200,6 @@ type run struct {
 	l    *lease
 
 	emit    func(engine.Chunk) error
-	stream  bool
 	steady  int // bytes that were left out
 	begun   bool
 	counted engine.Usage // by the server
@@ -222,7 +221,7 @@ func (b *Backend) begin(ctx context.Context, req *engine.Request) (*run, error) 
 	if err != nil {
 		return nil, err
 	}
-	r := &run{b: b, kind: req.Kind, a: a, l: l, stream: req.Stream}
+	r := &run{b: b, kind: req.Kind, a: a, l: l}
 	b.prepare(context.WithoutCancel(ctx), l) // half of a save would be of no use
 	return r, nil
 }
@@ -296,7 +295,7 @@ func (r *run) chunk(c engine.Chunk) error {
 			c.Raw, c.ModelAt, c.ModelEnd = wire.AppendCacheWritten(make([]byte, 0, len(c.Raw)+32), c.Raw, r.written), 0, 0
 		}
 	}
-	if !r.stream && r.counted.Prompt > 0 {
+	if r.counted.Prompt > 0 {
 		c.Reuse = &engine.Reuse{Tokens: r.counted.Cached, Kept: r.written, Steady: r.steady}
 	}
 	return r.emit(c)

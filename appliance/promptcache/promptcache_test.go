@@ -352,6 +352,11 @@ func TestMarks(t *testing.T) {
 	if last.Reuse == nil || last.Reuse.Kept != u.Written {
 		t.Errorf("%+v", last.Reuse)
 	}
+	streamed := mark(b.talk("anna", "")) // what Messages and Responses are made of
+	streamed.stream, streamed.messages = true, append(streamed.messages, map[string]any{"role": "user", "content": "streamed"})
+	if u, _, last, err := streamed.ask(t.Context()); err != nil || last.Reuse == nil || last.Reuse.Tokens != u.Cached || u.Cached == 0 {
+		t.Errorf("streamed: %+v, %+v, %v", u, last.Reuse, err)
+	}
 	if u = one.say("second"); u.Written != 0 || u.Cached == 0 {
 		t.Errorf("second: %+v", u)
 	}

@@ -108,7 +108,7 @@ type later struct {
 
 // keepLater has a conversation kept soon. The entry's turn is held. Whoever asks is answered first.
 func (m *Manager) keepLater(e *entry) {
-	if m.kept.store == nil || e.owner.Private || !e.decided || e.listed || !m.stale(e) {
+	if m.kept.store == nil || e.private || !e.decided || e.listed || !m.stale(e) {
 		return
 	}
 	e.listed = true
@@ -148,7 +148,7 @@ func (l *later) flush(m *Manager, last bool) {
 
 // keep hands what is decided for a conversation over to what survives a restart, unless it is there. The entry's turn is held.
 func (m *Manager) keep(e *entry) {
-	if m.kept.store == nil || e.owner.Private || !e.decided || !m.stale(e) {
+	if m.kept.store == nil || e.private || !e.decided || !m.stale(e) {
 		return
 	}
 	names, latest, ok := m.kept.unkept(e)

@@ -21,11 +21,12 @@ type shelf struct {
 	mu    sync.Mutex
 	rows  map[string]extensions.Conversation
 	names map[string]string
+	order map[string][]string // of each row its names, the latest last
 	finds int
 }
 
 func newShelf() *shelf {
-	return &shelf{rows: map[string]extensions.Conversation{}, names: map[string]string{}}
+	return &shelf{rows: map[string]extensions.Conversation{}, names: map[string]string{}, order: map[string][]string{}}
 }
 
 func (s *shelf) Put(c extensions.Conversation) {
@@ -33,6 +34,7 @@ func (s *shelf) Put(c extensions.Conversation) {
 	defer s.mu.Unlock()
 	for _, n := range c.Names {
 		s.names[n] = c.ID
+		s.order[c.ID] = append(slices.DeleteFunc(s.order[c.ID], func(old string) bool { return old == n }), n)
 	}
 	s.rows[c.ID] = c
 }
@@ -48,11 +50,12 @@ func (s *shelf) Find(_ context.Context, names []string) *extensions.Conversation
 		}
 		if c, ok := s.rows[id]; ok {
 			c.Owner, c.Names = extensions.Owner{}, nil
-			for name, of := range s.names {
-				if of == id {
+			for _, name := range s.order[id] {
+				if s.names[name] == id {
 					c.Names = append(c.Names, name)
 				}
 			}
+			c.Names = c.Names[max(0, len(c.Names)-8):] // as the store does
 			return &c
 		}
 	}
@@ -205,7 +208,23 @@ func TestOwners(t *testing.T) {
 	if o := f.decide(in); !o.Kept || len(f.kept.rows) != before || f.kept.finds != finds {
 		t.Errorf("%+v; %d rows, %d before", o, len(f.kept.rows), before)
 	}
-	if n := f.Forget(func(o extensions.Owner) bool { return o.Key == "k1" }); n != 3 {
+	// a key that becomes private in the middle of a conversation is, and writes again when it is not any more
+	later := chat("hard: soon a secret")
+	f.Settle(t.Context(), f.decide(later), extensions.Served{Candidate: "large", Tokens: 9})
+	before = len(f.kept.rows)
+	was := f.kept.rows[f.decide(later).Conversation]
+	later = chat("hard: soon a secret", "more")
+	later.Private = true
+	o := f.decide(later)
+	f.Settle(t.Context(), o, extensions.Served{Candidate: "large", Tokens: 99, Response: "resp_secret"})
+	if now := f.kept.rows[o.Conversation]; !o.Kept || now.Turns != was.Turns || now.Tokens != was.Tokens || len(f.kept.rows) != before {
+		t.Errorf("%+v was written of what is private", now)
+	}
+	later.Private = false
+	if f.Settle(t.Context(), f.decide(later), extensions.Served{Candidate: "large", Tokens: 10}); f.kept.rows[o.Conversation].Turns != 2 {
+		t.Errorf("%+v", f.kept.rows[o.Conversation])
+	}
+	if n := f.Forget(func(o extensions.Owner) bool { return o.Key == "k1" }); n != 4 {
 		t.Errorf("%d of one key were forgotten", n)
 	}
 }

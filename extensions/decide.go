@@ -88,6 +88,7 @@ func (m *Manager) Decide(ctx context.Context, in Input) Outcome {
 		return byDefault(in.Candidates)
 	}
 	defer e.give()
+	e.private = in.Private
 	policy, classifier = bound() // the turn may have been long in coming
 	d := &deciding{m: m, in: in, prompt: prompt, who: who, kept: e, policy: policy, classifier: classifier, now: m.cfg.Now()}
 	o := d.decide(ctx)

@@ -40,7 +40,8 @@ type entry struct {
 	owner Owner
 	turn  chan struct{}
 	decision
-	given atomic.Pointer[decision] // as it was when the turn was last given back: what a branch begins with
+	private bool                     // what its latest request asks for; the owner is as it was with the first
+	given   atomic.Pointer[decision] // as it was when the turn was last given back: what a branch begins with
 
 	// guarded by the turn
 	changed bool      // since it was kept

@@ -52,12 +52,13 @@ func (c *Cache) shrink(most int64, now time.Time, marked bool, but string) bool 
 		return true
 	}
 	all := make([]*entry, 0, len(c.entries))
+	held := c.held(most/2, now)
 	for _, e := range c.entries {
-		if e.File != but && e.users == 0 && (marked || !e.Marked.After(now)) {
+		if e.File != but && e.users == 0 && (marked || !held[e]) {
 			all = append(all, e)
 		}
 	}
-	slices.SortFunc(all, func(a, b *entry) int { return before(a, b, now) })
+	slices.SortFunc(all, func(a, b *entry) int { return before(a, b, held) })
 	for _, e := range all {
 		if c.total <= most && len(c.entries) < maxEntries {
 			break
@@ -68,9 +69,28 @@ func (c *Cache) shrink(most int64, now time.Time, marked bool, but string) bool 
 	return c.total <= most
 }
 
+// held are the entries whose marks count: of each scope those that were used last, up to so many bytes. Else one client that
+// marks all that it says would keep everybody else's states out. mu is held.
+func (c *Cache) held(share int64, now time.Time) map[*entry]bool {
+	var all []*entry
+	for _, e := range c.entries {
+		if e.Marked.After(now) {
+			all = append(all, e)
+		}
+	}
+	slices.SortFunc(all, func(a, b *entry) int { return cmp.Or(b.Used.Compare(a.Used), cmp.Compare(a.File, b.File)) })
+	held, of := map[*entry]bool{}, map[Hash]int64{}
+	for _, e := range all {
+		if of[e.Scope] += e.Bytes; of[e.Scope] <= share {
+			held[e] = true
+		}
+	}
+	return held
+}
+
 // before orders entries by which goes first: what is unmarked, the longest unused; then what is marked for the shortest.
-func before(a, b *entry, now time.Time) int {
-	am, bm := a.Marked.After(now), b.Marked.After(now)
+func before(a, b *entry, held map[*entry]bool) int {
+	am, bm := held[a], held[b]
 	switch {
 	case am != bm && bm:
 		return -1

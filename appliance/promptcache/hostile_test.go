@@ -122,3 +122,26 @@ func TestUnwritten(t *testing.T) {
 		}
 	}
 }
+
+// TestMarksOfOne: a key that marks all that it says takes a part of the budget, and not all of it from everybody else.
+func TestMarksOfOne(t *testing.T) {
+	b := newBench(t, 1)
+	b.set(func(s *promptcache.Settings) { s.Budget = 16 << 10 })
+	for i := range 20 {
+		k := b.talk("bert", long(300, i))
+		k.messages[0]["cache_control"] = map[string]any{"type": "ephemeral", "ttl": "1h"}
+		k.say("hello")
+	}
+	if s := b.cache.Status(); s.Marked < 8 {
+		t.Fatalf("%+v", s)
+	}
+	k := b.talk("anna", long(400, 100))
+	k.say("hello")
+	b.pass(time.Minute)
+	b.talk("bert", long(400, 101)).say("hello")
+	u := k.say("again")
+	near(t, "reused", u.Cached, u.Prompt, 90)
+	if s := b.cache.Status(); s.Bytes > 16<<10 {
+		t.Errorf("%d bytes", s.Bytes)
+	}
+}

@@ -37,7 +37,7 @@
 // a file that is not there, at whatever point the program ends.
 //
 // All files lie within a byte budget. The first to go are those whose time is over, then what was not asked for the longest,
-// and last what clients have marked, for as long as they wished.
+// and last what clients have marked, for as long as they wished. The marks of one scope count for half of the budget.
 //
 // # Claims
 //

@@ -55,6 +55,9 @@ type Request struct {
 	// Scope is whose prompts may be reused for this one: an opaque word for a key, or for a person without one. Empty: nobody
 	// else uses the backend.
 	Scope string
+	// Fleeting says that what is computed of the prompt is never to be written to files: it holds passages that may be
+	// deleted.
+	Fleeting bool
 
 	// Raw is the body as received: one JSON object, keys in the client's order. A backend that speaks the same dialect
 	// sends these bytes. Nobody changes them.

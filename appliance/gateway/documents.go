@@ -180,7 +180,7 @@ func (g *Gateway) inform(ctx context.Context, w *reply, to *server, req *engine.
 	}
 	w.scan, w.sent = cite.NewScan(f.Passages), raw
 	informed := *req
-	informed.Raw = raw
+	informed.Raw, informed.Fleeting = raw, true // who deletes a document deletes it from the disk
 	return &informed, nil
 }
 

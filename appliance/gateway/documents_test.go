@@ -26,6 +26,8 @@ type speaker struct {
 	says  []string // pieces of the answer
 	fails error    // after the first piece; before any where there is none
 	asked string
+
+	fleeting bool // it was asked to write nothing of the prompt
 }
 
 func (s *speaker) Name() string                { return "speaker" }
@@ -36,7 +38,7 @@ func (s *speaker) Ready(context.Context) error { return nil }
 func (s *speaker) Generate(_ context.Context, req *engine.Request, emit func(engine.Chunk) error) (engine.Usage, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.asked = string(req.Raw)
+	s.asked, s.fleeting = string(req.Raw), req.Fleeting
 	u := engine.Usage{Prompt: 7, Cached: 2, Completion: len(s.says)}
 	if !req.Stream {
 		return u, emit(engine.Chunk{Raw: fmt.Appendf(nil, `{"model":"x","choices":[{"index":0,"message":{"role":"assistant","content":%q},"finish_reason":"stop"}]}`, strings.Join(s.says, ""))})
@@ -175,6 +177,9 @@ func TestPassagesInChats(t *testing.T) {
 				}
 				in := strings.Contains(d.speaker.asked, `the boiler has 1.6 bar`)
 				cited := strings.Contains(res.Body.String(), `"annotations":[{"type":"file_citation","file_id":"file-1","filename":"a.md","index":6}]`)
+				if d.speaker.fleeting != in {
+					t.Errorf("streamed %v: passages %v, to be written to no file %v", stream, in, d.speaker.fleeting)
+				}
 				if in != (c.want != "") || cited != in || strings.Contains(d.speaker.asked, `"documents"`) && in {
 					t.Errorf("streamed %v: passages %v, cited %v\n%s\n%s", stream, in, cited, d.speaker.asked, res.Body)
 				}

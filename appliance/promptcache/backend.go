@@ -208,7 +208,7 @@ type run struct {
 
 // begin gives a request its slots, and brings there what is kept of its prompt.
 func (b *Backend) begin(ctx context.Context, req *engine.Request) (*run, error) {
-	a := &ask{scope: b.c.scope(req.Scope), unwritten: b.c.cfg.Unwritten != nil && b.c.cfg.Unwritten(req.Scope)}
+	a := &ask{scope: b.c.scope(req.Scope), unwritten: req.Fleeting || b.c.cfg.Unwritten != nil && b.c.cfg.Unwritten(req.Scope)}
 	var err error
 	if a.chain, err = chainOf(a.scope, b.model, req); err != nil {
 		return nil, err

@@ -386,6 +386,7 @@ func (b *bench) restart(park bool) {
 
 // talk is one conversation.
 type talk struct {
+	fleeting bool
 	b        *bench
 	scope    string
 	stream   bool
@@ -420,7 +421,7 @@ func (k *talk) say(words string) engine.Usage {
 }
 
 func (k *talk) ask(ctx context.Context) (u engine.Usage, answer string, last engine.Chunk, err error) {
-	u, err = k.b.b.Generate(ctx, &engine.Request{Kind: engine.Chat, Raw: k.body(), Scope: k.scope, Stream: k.stream}, func(c engine.Chunk) error {
+	u, err = k.b.b.Generate(ctx, &engine.Request{Kind: engine.Chat, Raw: k.body(), Scope: k.scope, Stream: k.stream, Fleeting: k.fleeting}, func(c engine.Chunk) error {
 		var got struct {
 			Choices []struct {
 				Message, Delta struct{ Content string }

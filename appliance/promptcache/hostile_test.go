@@ -95,10 +95,18 @@ func TestPanic(t *testing.T) {
 	b.talk("anna", "x").say("y")
 }
 
-// TestUnwritten: what of a scope must not be written is in no file, however it ends; it is reused in its slot.
+// TestUnwritten: what of a scope, or of a request with passages of documents, must not be written is in no file, however it
+// ends; it is reused in its slot.
 func TestUnwritten(t *testing.T) {
+	unwritten(t, "secret anna", false)
+	unwritten(t, "anna", true)
+}
+
+func unwritten(t *testing.T, scope string, fleeting bool) {
+	t.Helper()
 	b := newBench(t, 1)
-	k, other := b.talk("secret anna", long(400, 1)), b.talk("bert", long(400, 2))
+	k, other := b.talk(scope, long(400, 1)), b.talk("bert", long(400, 2))
+	k.fleeting = fleeting
 	k.head = `,"prompt_cache_options":{"mode":"implicit","ttl":"1h"}`
 	k.say("hello")
 	u := k.say("again")

@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unicode"
 
@@ -156,7 +157,7 @@ func (q *Queue) step(ctx context.Context) (did bool, err error) {
 		return false, nil
 	case errors.Is(err, documents.ErrNotFound), errors.Is(err, documents.ErrConflict) && !q.stands(ctx, a):
 		q.forgive(a) // deleted or cancelled meanwhile
-	case errors.Is(err, documents.ErrFull):
+	case errors.Is(err, documents.ErrFull), errors.Is(err, syscall.ENOSPC):
 		return false, err // no fault of the file's: it waits for room
 	case errors.As(err, &refused):
 		q.forgive(a)

@@ -10,6 +10,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -276,6 +277,19 @@ func TestBadFilesFailAlone(t *testing.T) {
 func TestWaitsForAnEmbedder(t *testing.T) {
 	w := newWorld(t)
 	w.e.fails = []error{ingest.ErrUnavailable, ingest.ErrUnavailable, ingest.ErrUnavailable, ingest.ErrUnavailable, ingest.ErrUnavailable, errors.New("connection refused")}
+	w.start()
+	a := w.add(w.collection(), "a.md", long)
+	if got := w.wait(); got != "complete "+a.File {
+		t.Errorf("%s, %q", got, w.state(a).Problem)
+	}
+}
+
+// TestFullDiskDelays has no room for longer than other failures are tried again.
+func TestFullDiskDelays(t *testing.T) {
+	w := newWorld(t)
+	for range 10 {
+		w.e.fails = append(w.e.fails, documents.ErrFull, &os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC})
+	}
 	w.start()
 	a := w.add(w.collection(), "a.md", long)
 	if got := w.wait(); got != "complete "+a.File {

@@ -56,6 +56,7 @@ type waiter struct {
 	got      chan granted // one is sent, when the waiter is taken out of the line
 	position int
 	loaded   bool
+	there    bool // see Ask
 }
 
 type granted struct {
@@ -137,6 +138,7 @@ func (p *Pool) join(w *waiter, a Ask) (*resident, error) {
 		m.aside, w.position = append(m.aside, w), 1
 		return nil, nil
 	}
+	w.there = a.There
 	if err := m.line.Push(&w.ticket); err != nil {
 		return nil, p.refuse(m, w, err)
 	}
@@ -232,6 +234,20 @@ func (m *model) leave(w *waiter) bool {
 		m.blocked, m.sent = nil, false
 	}
 	return stood
+}
+
+// leftBehind tells those in line that do not wait for a load that there is no model any more.
+func (m *model) leftBehind(now time.Time) {
+	var all []*waiter
+	for t := range m.line.Order(now) {
+		if w := t.Owner.(*waiter); w.there {
+			all = append(all, w)
+		}
+	}
+	for _, w := range all {
+		m.line.Remove(&w.ticket)
+		w.got <- granted{err: &engine.UnavailableError{Reason: "the model " + m.spec.Name + " is not in memory", RetryAfter: m.pace.loads(m.spec.Need)}}
+	}
 }
 
 // besides takes out those that wait for the model alone.

@@ -444,3 +444,29 @@ func TestTold(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// TestThereLoadsNothing: what goes only where a model is loaded does not bring it back when that goes while it waits.
+func TestThereLoadsNothing(t *testing.T) {
+	inBox(t, 10, func(t *testing.T, w *world) {
+		w.queueOf(1, pool.Queue{})
+		w.set(spec("A", 6))
+		w.must("A", 0)
+		var all sync.WaitGroup
+		w.ask(&all, pool.Ask{Model: "A", Key: "k"}, time.Minute, func(*pool.Lease) {})
+		all.Go(func() {
+			_, err := w.pool.Acquire(t.Context(), pool.Ask{Model: "A", Key: pool.Own, There: true})
+			if _, ok := errors.AsType[*engine.UnavailableError](err); !ok {
+				t.Errorf("%v", err)
+			}
+		})
+		synctest.Wait()
+		if err := w.pool.Unload(t.Context(), "A"); err != nil {
+			t.Error(err)
+		}
+		all.Wait()
+		time.Sleep(time.Minute)
+		if n := w.started("A"); n != 1 {
+			t.Errorf("%d loads", n)
+		}
+	})
+}

@@ -228,6 +228,7 @@ func (p *Pool) retire(r *resident, why string) {
 	r.retired = true
 	if m := r.model; m.current == r {
 		m.current = nil
+		m.leftBehind(time.Now())
 		if r.instance != nil && time.Since(r.ready) >= p.cfg.Steady {
 			m.failures = 0
 		}

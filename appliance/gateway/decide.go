@@ -132,7 +132,13 @@ func (g *Gateway) decide(ctx context.Context, w *reply, r *http.Request, a asked
 	if g.cfg.Expect != nil {
 		asked := *a.req
 		asked.Scope = g.scope(ctx)
-		in.Expect = func(model string) int { return g.cfg.Expect(model, &asked) }
+		var of func(string) int // for a known conversation nobody asks
+		in.Expect = func(model string) int {
+			if of == nil {
+				of = g.cfg.Expect(&asked)
+			}
+			return of(model)
+		}
 	}
 	o := g.cfg.Decider.Decide(ctx, in)
 	c := chosen{name: cmp.Or(o.Candidate, from[0].ID), want: a.want, refusal: o.Refusal, patience: o.Patience, why: o.Why}

@@ -78,8 +78,8 @@ type Config struct {
 	// the box, where nil takes the first.
 	Decider Decider
 
-	// Expect is how many tokens of a request's prompt a model would not compute again; nil when nobody knows.
-	Expect func(model string, req *engine.Request) int
+	// Expect returns how many tokens of a request's prompt a model would not compute again; nil when nobody knows.
+	Expect func(req *engine.Request) func(model string) int
 
 	Documents Documents // with a Fleet: what passages are added from; nil for nothing
 	Responses Responses // with a Fleet: keeps what was answered by OpenAI's Responses; nil keeps nothing

@@ -75,7 +75,9 @@ func spread(t *testing.T, d *decider, f *several) (*served, *door) {
 	}
 	log, at := &logbook{}, &door{}
 	g, err := gateway.New(gateway.Config{Fleet: f, Door: at, Decider: d, Limits: config.Defaults(), Log: slog.New(slog.NewTextHandler(log, nil)),
-		Expect: func(model string, req *engine.Request) int { return len(model) + len(req.Scope) }})
+		Expect: func(req *engine.Request) func(string) int {
+			return func(model string) int { return len(model) + len(req.Scope) }
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"onebit/engine"
@@ -133,18 +132,17 @@ const (
 type Cache struct {
 	cfg Config
 
-	mu        sync.Mutex // after a Backend's own
-	entries   map[string]*entry
-	total     int64 // bytes of all entries
-	backends  map[*Backend]bool
-	proofs    map[Hash]verdict
-	rates     map[Hash]float64 // bytes of a token, by Entry.Of
-	lastScope atomic.Pointer[named]
-	counts    Counts
-	jobs      []job
-	doing     bool          // a job has been taken out of jobs and is not done
-	idle      chan struct{} // closed when jobs is empty and none is being done
-	kick      chan struct{}
+	mu       sync.Mutex // after a Backend's own
+	entries  map[string]*entry
+	total    int64 // bytes of all entries
+	backends map[*Backend]bool
+	proofs   map[Hash]verdict
+	rates    map[Hash]float64 // bytes of a token, by Entry.Of
+	counts   Counts
+	jobs     []job
+	doing    bool          // a job has been taken out of jobs and is not done
+	idle     chan struct{} // closed when jobs is empty and none is being done
+	kick     chan struct{}
 }
 
 // entry is an Entry in use. Cache.mu guards it; Points does not change.
@@ -245,32 +243,45 @@ func (c *Cache) path(model, file string) string { return filepath.Join(c.cfg.Dir
 
 // scope is the keyed hash of whose prompts they are.
 func (c *Cache) scope(word string) (h Hash) {
-	last := c.lastScope.Load()
-	if last != nil && last.word == word { // one request asks for each model
-		return last.hash
-	}
-	defer func() { c.lastScope.Store(&named{word, h}) }()
 	m := hmac.New(sha256.New, c.cfg.Secret)
 	m.Write([]byte(word))
 	m.Sum(h[:0])
 	return h
 }
 
-// Expect is how many tokens of a request's prompt would be reused by a model, as far as is known. It is quick where nothing of
-// whose prompt it is is kept.
-func (c *Cache) Expect(model string, req *engine.Request) (tokens int) {
-	scope := c.scope(req.Scope)
+// Expect returns how many tokens of a request's prompt would be reused by a model, as far as is known. It is quick where
+// nothing of whose prompt it is is kept, and for a prompt that begins like none. One goroutine at a time may ask.
+func (c *Cache) Expect(req *engine.Request) func(model string) (tokens int) {
+	e := &expecting{c: c, req: req, scope: c.scope(req.Scope)}
+	e.word = hexed(e.scope)
+	return e.of
+}
+
+// expecting is a request that models are compared for.
+type expecting struct {
+	c      *Cache
+	req    *engine.Request
+	scope  Hash
+	word   string
+	parsed *prefix.Parsed // nil while nobody needed it
+}
+
+func (e *expecting) of(model string) (tokens int) {
+	c, scope := e.c, e.scope
 	first, dir := c.firsts(model, scope)
 	if len(first) == 0 {
 		return 0
 	}
-	if c.cfg.Settings().Steady {
-		req, _ = prefix.Steady(req)
+	if e.parsed == nil {
+		if c.cfg.Settings().Steady {
+			e.req, _ = prefix.Steady(e.req)
+		}
+		e.parsed = prefix.Parse(e.req)
 	}
-	if begin, ok := prefix.First(hexed(scope), model, req); !ok || !slices.Contains(first, begin) {
+	if begin, ok := e.parsed.First(e.word, model); !ok || !slices.Contains(first, begin) {
 		return 0 // most new conversations
 	}
-	chain, err := chainOf(scope, model, req)
+	chain, err := chainOf(scope, model, e.req)
 	if err != nil || len(chain.Blocks) == 0 {
 		return 0
 	}
@@ -312,12 +323,6 @@ func (c *Cache) firsts(model string, scope Hash) (first [][16]byte, dir string) 
 
 // hexed is a scope as the chains have it.
 func hexed(h Hash) string { return hex.EncodeToString(h[:]) }
-
-// named is the hash of a word.
-type named struct {
-	word string
-	hash Hash
-}
 
 func chainOf(scope Hash, model string, req *engine.Request) (prefix.Chain, error) {
 	chain, err := prefix.Of(hexed(scope), model, req)

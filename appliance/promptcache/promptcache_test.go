@@ -469,7 +469,7 @@ func TestExpect(t *testing.T) {
 	k := b.talk("anna", long(500, 1))
 	k.say("hello")
 	expect := func(scope string) int {
-		return b.cache.Expect("m", &engine.Request{Kind: engine.Chat, Raw: k.body(), Scope: scope})
+		return b.cache.Expect(&engine.Request{Kind: engine.Chat, Raw: k.body(), Scope: scope})("m")
 	}
 	near(t, "expected of the slot", expect("anna"), 500, 95)
 	if n := expect("bert"); n != 0 {

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"hash"
 	"net/http"
 	"strings"
 
@@ -60,12 +61,31 @@ func Rolling(tenant string, opening []Turn) []ID {
 	var sum [sha256.Size]byte
 	var room [2048]byte
 	one := room[:0]
+	var long hash.Hash // of a text for which there is no room
 	part := func(texts ...string) {
 		one = append(one[:0], sum[:]...)
+		whole := true
 		for _, t := range texts {
-			one = append(binary.LittleEndian.AppendUint64(one, uint64(len(t))), t...)
+			one = binary.LittleEndian.AppendUint64(one, uint64(len(t)))
+			for len(one)+len(t)+8 > len(room) { // hashed piece by piece, it need not be copied as a whole
+				if whole {
+					if whole = false; long == nil {
+						long = sha256.New()
+					}
+					long.Reset()
+				}
+				n := min(len(t), len(room)-len(one))
+				long.Write(append(one, t[:n]...))
+				one, t = room[:0], t[n:]
+			}
+			one = append(one, t...)
 		}
-		sum = sha256.Sum256(one)
+		if whole {
+			sum = sha256.Sum256(one)
+			return
+		}
+		long.Write(one)
+		long.Sum(sum[:0])
 	}
 	part("conversation 1", tenant)
 	var ids []ID

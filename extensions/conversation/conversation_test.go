@@ -1,6 +1,9 @@
 package conversation_test
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"net/http"
 	"slices"
 	"strings"
@@ -151,5 +154,26 @@ func TestRead(t *testing.T) {
 	}
 	if _, err := conversation.Read([]byte(`[1]`)); err == nil {
 		t.Error("a list is no body")
+	}
+}
+
+// TestLongTexts: an id does not depend on how a text was hashed. It is kept over restarts and versions.
+func TestLongTexts(t *testing.T) {
+	for _, size := range []int{0, 1, 1990, 1991, 1992, 1999, 2000, 2001, 2007, 2008, 2040, 2048, 2049, 4096, 6000, 32 << 10} {
+		turns := []conversation.Turn{{Role: "system", Text: strings.Repeat("s", size)}, {Role: "user", Text: "u" + strings.Repeat("x", size)}}
+		var sum [32]byte
+		for n, texts := range [][]string{{"conversation 1", "anna"}, {"system", turns[0].Text}, {"user", turns[1].Text}} {
+			if n == 1 && size == 0 {
+				continue
+			}
+			one := sum[:]
+			for _, t := range texts {
+				one = append(binary.LittleEndian.AppendUint64(slices.Clip(one), uint64(len(t))), t...)
+			}
+			sum = sha256.Sum256(one)
+		}
+		if ids := conversation.Rolling("anna", turns); len(ids) != 1 || string(ids[0]) != hex.EncodeToString(sum[:16]) {
+			t.Errorf("%d bytes: %v", size, ids)
+		}
 	}
 }

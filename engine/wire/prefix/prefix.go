@@ -74,7 +74,7 @@ var indifferent = map[string]bool{
 // count, and one fewer where the prompt's end is kept anyway. All blocks can be found again, marked or not, however far back.
 func Of(scope, model string, req *engine.Request) (Chain, error) {
 	w := writer{hash: sha256.New(), small: make([]byte, 0, 2048)}
-	w.chained(scope, model, req)
+	w.chained(scope, model, Parse(req))
 	if w.err != nil {
 		return Chain{}, w.err
 	}
@@ -82,11 +82,32 @@ func Of(scope, model string, req *engine.Request) (Chain, error) {
 	return w.chain, nil
 }
 
-// First returns the hash of the first block of that chain, which takes no longer for a longer prompt: where it is not known
-// the others are not either. There is none for a request that has no blocks.
-func First(scope, model string, req *engine.Request) (hash [16]byte, ok bool) {
+// Parsed is a request whose members were found, for whoever asks about several models.
+type Parsed struct {
+	req     *engine.Request
+	name    string // of the member that holds the prompt; empty for none
+	members []wire.Member
+}
+
+// Parse finds the members of a request.
+func Parse(req *engine.Request) *Parsed {
+	p := &Parsed{req: req, name: promptOf(req.Kind)}
+	if p.name == "" {
+		return p
+	}
+	p.members = make([]wire.Member, 0, 24)
+	wire.Walk(req.Raw, func(m wire.Member) bool {
+		p.members = append(p.members, m)
+		return true
+	})
+	return p
+}
+
+// First returns the hash of the first block of the chain that Of returns, and takes no longer for a longer prompt: where it is
+// not known the others are not either. There is none for a request that has no blocks.
+func (p *Parsed) First(scope, model string) (hash [16]byte, ok bool) {
 	w := writer{hash: sha256.New(), small: make([]byte, 0, 2048), first: true}
-	w.chained(scope, model, req)
+	w.chained(scope, model, p)
 	if len(w.chain.Blocks) == 0 {
 		return hash, false
 	}
@@ -97,8 +118,9 @@ func First(scope, model string, req *engine.Request) (hash [16]byte, ok bool) {
 var errFirst = errors.New("one block is enough")
 
 // chained writes a request.
-func (w *writer) chained(scope, model string, req *engine.Request) {
-	prompt := w.head(scope, model, req)
+func (w *writer) chained(scope, model string, p *Parsed) {
+	req := p.req
+	prompt := w.head(scope, model, p)
 	switch {
 	case prompt == nil:
 	case prompt[0] == '"':
@@ -146,16 +168,11 @@ func promptOf(kind engine.Kind) string {
 }
 
 // head writes everything that comes before the prompt, and returns the prompt; nil where there is none.
-func (w *writer) head(scope, model string, req *engine.Request) []byte {
-	name := promptOf(req.Kind)
+func (w *writer) head(scope, model string, p *Parsed) []byte {
+	req, name, members := p.req, p.name, p.members
 	if name == "" {
 		return nil
 	}
-	members := make([]wire.Member, 0, 24)
-	wire.Walk(req.Raw, func(m wire.Member) bool {
-		members = append(members, m)
-		return true
-	})
 	prompt := w.settings(name, req.Raw, members)
 	if w.err != nil || len(prompt) == 0 || string(prompt) == "null" {
 		return nil

@@ -26,7 +26,7 @@ func of(t testing.TB, kind engine.Kind, body string) prefix.Chain {
 	if err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}
-	first, ok := prefix.First("anna", "m", &engine.Request{Kind: kind, Raw: []byte(body)})
+	first, ok := prefix.Parse(&engine.Request{Kind: kind, Raw: []byte(body)}).First("anna", "m")
 	if ok != (len(c.Blocks) > 0) || ok && first != c.Blocks[0].Hash {
 		t.Errorf("%.200s: the first block is not that of the chain", body)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -121,5 +122,24 @@ func TestChatWithAModel(t *testing.T) {
 				t.Errorf("status %d, stderr %q", status, stderr.String())
 			}
 		})
+	}
+}
+
+// TestUnknownBox: whoever asks a box that this computer does not trust is told what helps, and nothing else.
+func TestUnknownBox(t *testing.T) {
+	s := httptest.NewTLSServer(http.NotFoundHandler())
+	defer s.Close()
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	t.Setenv("ONEBIT_KEY", "1b_canary")
+	for want, args := range map[string][]string{
+		"--root":           {"docs", "list", "--box", s.URL},
+		"`1bit trust`":     {"chat", "--url", s.URL},
+		"in SSL_CERT_FILE": {"decide", "--url", s.URL, "--predicate", "x"},
+	} {
+		var stdout, stderr bytes.Buffer
+		status := main.Run(t.Context(), strings.NewReader("hi"), &stdout, &stderr, args...)
+		if status != 1 || stdout.Len() > 0 || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%q: status %d, %q, %q", args, status, stdout.String(), stderr.String())
+		}
 	}
 }

@@ -38,7 +38,7 @@ Documents of a box. add brings files in, makes the collection when there is none
 fails when one cannot, and says why. What is there already, by name and content, is left. watch keeps a collection the
 same as a folder until it is stopped. list shows collections, or the files of one. ask answers with citations. rm
 deletes files, or a whole collection. COLLECTION and FILE are ids or names.
-migrate moves everything to PostgreSQL or back, of a box that is stopped.
+migrate moves everything to PostgreSQL or back, of a box that is stopped; its -h names its options.
 
   --to, --in NAME  the collection; --in may be repeated
   --top N          how many passages (8)
@@ -171,6 +171,9 @@ func (b *docsBox) send(ctx context.Context, method, path, media string, body io.
 	}
 	answer, err := b.client.Do(r)
 	if err != nil {
+		if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
+			err = fmt.Errorf("%w; name a file with the box's root by --root, or run `1bit trust`", err)
+		}
 		return nil, fmt.Errorf("asking the box: %w", err)
 	}
 	return answer, nil
@@ -524,7 +527,7 @@ func listDocs(ctx context.Context, p program, args []string) error {
 			rows = append(rows, []string{s.ID, printable(s.Name), fmt.Sprint(s.Counts["total"]), fmt.Sprint(s.Counts["failed"]), fmt.Sprint(s.Counts["in_progress"]), fmt.Sprint(s.Bytes)})
 			return nil
 		})
-		return errors.Join(err, table(p.stdout, rows))
+		return rowsOf(p, rows, err)
 	}
 	s, err := b.existing(ctx, l.words[0])
 	if err != nil {
@@ -539,6 +542,14 @@ func listDocs(ctx context.Context, p program, args []string) error {
 		rows = append(rows, []string{f.ID, printable(b.nameOf(ctx, f)), f.Status, fmt.Sprint(f.Progress.Chunks), fmt.Sprint(f.Bytes), printable(why)})
 		return nil
 	})
+	return rowsOf(p, rows, err)
+}
+
+// rowsOf prints rows under their head, also those that came before an error.
+func rowsOf(p program, rows [][]string, err error) error {
+	if err != nil && len(rows) == 1 {
+		return err
+	}
 	return errors.Join(err, table(p.stdout, rows))
 }
 

@@ -50,12 +50,12 @@ func (p program) moveDocs(ctx context.Context, o boxOptions, to string) (err err
 		return err
 	}
 	if cfg.Documents.Postgres == "" {
-		return errors.New("documents.postgres of the configuration says no database")
+		return errors.New(`the configuration names no database: documents: {postgres: "postgres://box@db/house"}`)
 	}
 	// the lock of the state keeps a running box out
 	s, err := store.Open(ctx, store.Config{Dir: o.state, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		return fmt.Errorf("opening the state in %s: %w", o.state, err)
+		return fmt.Errorf("opening the state in %s, of a box that has to be stopped: %w", o.state, err)
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	file, err := single.Open(ctx, single.Config{Dir: o.state})

@@ -15,16 +15,16 @@ var kept = []struct {
 	{netip.MustParsePrefix("0.0.0.0/8"), "of this network"},
 	{netip.MustParsePrefix("100.64.0.0/10"), "of a carrier's inner network"},
 	{netip.MustParsePrefix("192.0.0.0/24"), "reserved for protocols"},
-	{netip.MustParsePrefix("192.0.2.0/24"), "for documents"},
+	{netip.MustParsePrefix("192.0.2.0/24"), "for examples in papers"},
 	{netip.MustParsePrefix("192.88.99.0/24"), "of a relay"},
 	{netip.MustParsePrefix("198.18.0.0/15"), "for measurements"},
-	{netip.MustParsePrefix("198.51.100.0/24"), "for documents"},
-	{netip.MustParsePrefix("203.0.113.0/24"), "for documents"},
+	{netip.MustParsePrefix("198.51.100.0/24"), "for examples in papers"},
+	{netip.MustParsePrefix("203.0.113.0/24"), "for examples in papers"},
 	{netip.MustParsePrefix("240.0.0.0/4"), "reserved"},
 	{netip.MustParsePrefix("2001::/23"), "reserved for protocols"},
-	{netip.MustParsePrefix("2001:db8::/32"), "for documents"},
+	{netip.MustParsePrefix("2001:db8::/32"), "for examples in papers"},
 	{netip.MustParsePrefix("2002::/16"), "of a relay"},
-	{netip.MustParsePrefix("3fff::/20"), "for documents"},
+	{netip.MustParsePrefix("3fff::/20"), "for examples in papers"},
 }
 
 var (

@@ -29,6 +29,10 @@ func (l reading) Find(ctx context.Context, q gateway.Passages) (gateway.Found, e
 	p := auth.From(ctx)
 	by := readerOf(p)
 	var f gateway.Found
+	if len(q.Collections) > search.MostCollections { // each may be a name that is looked for
+		return f, &wire.Error{Status: http.StatusBadRequest, Type: wire.TypeInvalid, Code: "invalid_value", NoRetry: true,
+			Message: fmt.Sprintf("at most %d collections are searched at once", search.MostCollections)}
+	}
 	for _, word := range q.Collections {
 		id, err := l.collection(ctx, p, by, word)
 		if errors.Is(err, documents.ErrNotFound) {

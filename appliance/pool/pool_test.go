@@ -3,6 +3,7 @@ package pool_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"onebit/appliance/pool"
 	"onebit/engine"
+	"onebit/engine/backend"
 )
 
 func TestOnDemand(t *testing.T) {
@@ -238,6 +240,37 @@ func TestSwaps(t *testing.T) {
 		}
 		if c := w.pool.Counts(); c[0].Requests+c[1].Requests != 1500 || c[0].Failures+c[1].Failures != 0 {
 			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// TestKilledWhileLoading lets the kernel end a load, as it does when something else takes the memory for a moment: those
+// in line wait for one more try, and no more than one.
+func TestKilledWhileLoading(t *testing.T) {
+	inBox(t, 10, func(t *testing.T, w *world) {
+		w.broken["small"] = fmt.Errorf("it ended: signal: killed, as %w", backend.ErrMemory)
+		w.set(spec("small", 6))
+		if _, err := w.use(t.Context(), "small", 0); err == nil || w.started("small") != 2 {
+			t.Errorf("error %v after %d loads", err, w.started("small"))
+		}
+		time.Sleep(time.Hour)
+		w.mu.Lock()
+		delete(w.broken, "small")
+		w.mu.Unlock()
+		w.must("small", 0)
+	})
+	inBox(t, 10, func(t *testing.T, w *world) {
+		w.broken["small"] = backend.ErrMemory
+		w.set(spec("small", 6))
+		go func() {
+			time.Sleep(3 * time.Second)
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			delete(w.broken, "small")
+		}()
+		w.must("small", 0)
+		if n := w.started("small"); n != 2 {
+			t.Errorf("%d loads", n)
 		}
 	})
 }

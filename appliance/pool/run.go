@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"onebit/engine"
+	"onebit/engine/backend"
 )
 
 // Run decides who is loaded and who goes, and blocks. When ctx ends, all models are ended, whoever uses them, and it
@@ -189,7 +190,9 @@ func (p *Pool) failed(m *model, err error) {
 	m.retryAt = time.Now().Add(pause)
 	m.reason = "the model " + m.spec.Name + " does not run: " + err.Error()
 	p.say(slog.LevelWarn, "a model failed", "model", m.spec.Name, "why", err, "failures", m.failures, "trying_again_in", pause)
-	m.fail(&engine.UnavailableError{Reason: m.reason, RetryAfter: pause})
+	if m.failures > 1 || m.waiting() == 0 || !errors.Is(err, backend.ErrMemory) {
+		m.fail(&engine.UnavailableError{Reason: m.reason, RetryAfter: pause})
+	} // else those in line stand there for one more try: whoever took the memory may have gone by then
 	if m.spec.Preload { // one that is to be there always is tried again by itself
 		m.preload = m.retryAt
 	}

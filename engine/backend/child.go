@@ -287,13 +287,16 @@ func (c *Child) owns(p Process, at Place) bool {
 	return c.os.owns(p.Pid(), at.Port)
 }
 
+// ErrMemory is in errors of a process that was killed, and not by its keeper.
+var ErrMemory = errors.New("the kernel does when memory runs out")
+
 // ending puts the end of a process into words.
 func ending(err error) error {
 	switch {
 	case err == nil:
 		return errors.New("it exited with status 0")
 	case strings.HasSuffix(err.Error(), "signal: killed"): // not by us, or nobody would ask; a keeper says it in words
-		return fmt.Errorf("it ended: %w, as the kernel does when memory runs out", err)
+		return fmt.Errorf("it ended: %w, as %w", err, ErrMemory)
 	}
 	return fmt.Errorf("it ended: %w", err)
 }

@@ -40,9 +40,10 @@ const (
 	usual     = 8   // results, where nobody says
 	most      = 50
 	maxQuery  = 8 << 10 // bytes
-
-	mostCollections = 32
 )
+
+// MostCollections is how many are searched at once.
+const MostCollections = 32
 
 // Reranker scores how well texts answer a question, larger is better.
 type Reranker interface {
@@ -116,8 +117,8 @@ func (s *Searcher) Search(ctx context.Context, by documents.Reader, q Query) (An
 		return Answer{}, fmt.Errorf("%w: a query has 1 to %d bytes", documents.ErrInvalid, maxQuery)
 	case q.K < 1 || q.K > most:
 		return Answer{}, fmt.Errorf("%w: 1 to %d results can be asked for", documents.ErrInvalid, most)
-	case len(q.Collections) > mostCollections:
-		return Answer{}, fmt.Errorf("%w: at most %d collections are searched at once", documents.ErrInvalid, mostCollections)
+	case len(q.Collections) > MostCollections:
+		return Answer{}, fmt.Errorf("%w: at most %d collections are searched at once", documents.ErrInvalid, MostCollections)
 	case !slices.Contains([]Mode{"", Hybrid, Words, Vectors}, q.Mode):
 		return Answer{}, fmt.Errorf("%w: a search is by hybrid, words or vectors", documents.ErrInvalid)
 	}

@@ -18,6 +18,7 @@ type options struct {
 	talks, slots      int
 	restart           bool
 	plain             bool
+	engine            bool
 }
 
 func main() {
@@ -31,12 +32,16 @@ func main() {
 	flag.IntVar(&o.slots, "slots", 2, "slots of the server")
 	flag.BoolVar(&o.restart, "restart", true, "stop and start everything halfway")
 	flag.BoolVar(&o.plain, "plain", false, "without the line that changes")
+	flag.BoolVar(&o.engine, "engine", true, "play against the built-in engine")
 	flag.Parse()
 	if o.model == "" {
 		fmt.Fprintln(os.Stderr, "replay: -model names a file")
 		os.Exit(2)
 	}
-	servers := []string{""}
+	var servers []string
+	if o.engine {
+		servers = append(servers, "")
+	}
 	if o.llama != "" {
 		servers = append(servers, o.llama)
 	}

@@ -109,7 +109,7 @@ func (s *stack) pop() int {
 // Soon tells the process that a call is about to come, so that it wakes up while that is made ready: waking up costs more than
 // what a small guest does. It never waits, and a call need not follow.
 func (w *Worker) Soon() {
-	if w.enter() != nil {
+	if !spare || w.enter() != nil { // where it may not stay awake it would only wake up twice
 		return
 	}
 	select {

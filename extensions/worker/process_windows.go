@@ -48,6 +48,9 @@ type glancing struct{ net.Conn }
 
 const glance = 5 * time.Millisecond
 
+// spare tells whether a process may stay awake until a call comes: there is no way to look without sleeping.
+const spare = false
+
 func (g glancing) Read(b []byte) (int, error) {
 	_ = g.SetReadDeadline(time.Now().Add(glance))
 	return g.Conn.Read(b)

@@ -15,7 +15,7 @@ type Branch struct {
 
 // scoring is where a task with branches stands.
 type scoring struct {
-	waiting []*fork // that no pass has had yet, branches before the options' own
+	waiting []*fork // that no pass has had yet: the options' own, then branches that have some, then the others
 	running int     // forks in the pass under way
 	open    map[Session]bool
 	result  [][]float64
@@ -27,6 +27,7 @@ type fork struct {
 	tokens []int32   // what a pass evaluates
 	rows   int       // of tokens, from the last back, whose logits are wanted
 	reads  []reading // what is read from them
+	parts  bool      // it will be forked: some of its options have more tokens than one
 	parent *fork     // what is forked; nil for the slot's session
 	kids   int       // forks of this one that are not done
 	own    Session
@@ -49,14 +50,21 @@ func (s *slot) score() error {
 		return errForks
 	}
 	sc := &scoring{open: map[Session]bool{}}
+	var leaves []*fork
 	for i, b := range s.task.Branches {
 		f := &fork{branch: i, tokens: b.Tokens, rows: 1}
 		for o, option := range b.Options {
 			f.reads = append(f.reads, reading{o, 0, option[0]})
+			f.parts = f.parts || len(option) > 1
 		}
-		sc.waiting = append(sc.waiting, f)
+		if f.parts {
+			sc.waiting = append(sc.waiting, f)
+		} else {
+			leaves = append(leaves, f)
+		}
 		sc.result = append(sc.result, make([]float64, len(b.Options)))
 	}
+	sc.waiting = append(sc.waiting, leaves...)
 	s.scores = sc
 	return nil
 }
@@ -94,11 +102,17 @@ func (f *fork) read(option int, tokens []int32) {
 	}
 }
 
-// addForks appends steps of a scoring slot, about as many tokens as there is room for, and returns how many.
+// addForks appends steps of a scoring slot, about as many tokens as there is room for, and returns how many. Branches that
+// nothing is forked from are left for the pass that those forks need: they are short, and a pass of a few tokens costs much of
+// what a full one does.
 func (s *Scheduler) addForks(sl *slot, room int) int {
-	sc, taken := sl.scores, 0
+	sc, taken, parts := sl.scores, 0, false
 	for len(sc.waiting) > 0 && (taken == 0 || taken+len(sc.waiting[0].tokens) <= room) {
 		f := sc.waiting[0]
+		if parts && f.parent == nil && !f.parts {
+			break
+		}
+		parts = parts || f.parts
 		base := sl.session
 		if f.parent != nil {
 			base = f.parent.own

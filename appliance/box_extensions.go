@@ -14,7 +14,6 @@ import (
 
 	"onebit/appliance/auth"
 	"onebit/appliance/pool"
-	"onebit/appliance/promptcache"
 	"onebit/appliance/queue"
 	"onebit/appliance/telemetry"
 	"onebit/engine"
@@ -281,7 +280,7 @@ func (b *box) decideFor(ctx context.Context, text string, criteria map[string]st
 		return "", 0, nil, err
 	}
 	in.Header.Set("Content-Type", "application/json")
-	in.Header.Set(promptcache.ScopeHeader, scopeOf(ctx))
+	in.Header.Set(engine.ScopeHeader, scopeOf(ctx))
 	res, err := r.Relay(in)
 	if err != nil {
 		return "", 0, nil, errors.Join(errNotNow, err)

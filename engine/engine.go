@@ -64,6 +64,9 @@ type Request struct {
 	Raw []byte
 }
 
+// ScopeHeader tells a backend the scope of a request that is relayed to it. It does not leave this process.
+const ScopeHeader = "X-1bit-Scope"
+
 // Chunk is one piece of an answer: the whole answer object of an unstreamed request, or one event of a streamed one.
 type Chunk struct {
 	// Raw is one JSON object as the backend sent it, without framing, in valid UTF-8. The bytes may be used until emit

@@ -102,9 +102,6 @@ type Door interface {
 	Scope(ctx context.Context) string
 }
 
-// scopeHeader tells a backend the scope of a request that is relayed to it. It does not leave this process.
-const scopeHeader = "X-1bit-Scope"
-
 // scope names whose prompts may be reused for a request's; empty without a door.
 func (g *Gateway) scope(ctx context.Context) string {
 	if g.cfg.Door == nil {

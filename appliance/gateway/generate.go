@@ -98,7 +98,22 @@ func (g *Gateway) onFleet(ctx context.Context, w *reply, r *http.Request, a aske
 	if err != nil {
 		return err
 	}
-	return g.use(ctx, w, Use{Endpoint: canonical(r.URL.Path), Model: c.name}, c.req.Raw, func(ctx context.Context) error {
+	return g.onChosen(ctx, w, canonical(r.URL.Path), c.req.Raw, c, func(ctx context.Context, l *lease, req *engine.Request, found *Found) error {
+		req, err := g.inform(ctx, w, l.server, req, found)
+		if err != nil {
+			l.release()
+			return err
+		}
+		return g.answer(ctx, w, l, req)
+	})
+}
+
+// onChosen runs a request on the model that was chosen for it, or on the next that its policy named, unless the policy turns it
+// away. answer gets a place there, which it has to release, the request as that model gets it, and what was found in documents.
+func (g *Gateway) onChosen(ctx context.Context, w *reply, route string, body []byte, c chosen,
+	answer func(context.Context, *lease, *engine.Request, *Found) error,
+) error {
+	return g.use(ctx, w, Use{Endpoint: route, Model: c.name}, body, func(ctx context.Context) error {
 		if c.refusal != nil {
 			return refusedByPolicy(c.refusal)
 		}
@@ -112,12 +127,7 @@ func (g *Gateway) onFleet(ctx context.Context, w *reply, r *http.Request, a aske
 				return err
 			}
 			c.served(string(l.server.Device))
-			req, err := g.inform(ctx, w, l.server, p.req, found.again())
-			if err != nil {
-				l.release()
-				return err
-			}
-			return g.answer(ctx, w, l, req)
+			return answer(ctx, l, p.req, found.again())
 		})
 	})
 }

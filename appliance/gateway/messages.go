@@ -25,7 +25,6 @@ type messaging struct {
 	q     *messages.Request
 	chat  *engine.Request // what the backend is asked
 	body  []byte          // what the client sent
-	want  *Passages
 	found *Found
 }
 
@@ -45,35 +44,22 @@ func (g *Gateway) message(w *reply, r *http.Request) error {
 		}
 		return g.answerMessage(ctx, w, l, p)
 	}
-	if p.want, err = g.wanted(ctx, r.Header, nil); err != nil {
-		return err
-	}
-	c, err := g.choose(ctx, w, r, asked{req: g.anyModel(ctx, p.chat), body: p.body, api: "messages", named: p.q.Model, want: p.want})
+	want, err := g.wanted(ctx, r.Header, nil)
 	if err != nil {
 		return err
 	}
-	p.want = c.want
-	return g.use(ctx, w, Use{Endpoint: "/messages", Model: c.name}, p.body, func(ctx context.Context) error {
-		if c.refusal != nil {
-			return refusedByPolicy(c.refusal)
-		}
-		found, err := g.lookUp(ctx, p.want, c.req.Raw)
+	c, err := g.choose(ctx, w, r, asked{req: g.anyModel(ctx, p.chat), body: p.body, api: "messages", named: p.q.Model, want: want})
+	if err != nil {
+		return err
+	}
+	return g.onChosen(ctx, w, "/messages", p.body, c, func(ctx context.Context, l *lease, req *engine.Request, found *Found) error {
+		informed, err := g.inform(ctx, w, l.server, req, found)
 		if err != nil {
+			l.release()
 			return err
 		}
-		return g.anywhere(ctx, w, c, func(ctx, wait context.Context, at place) error {
-			l, err := g.fromFleet(wait, w, wish(at.name, at.req))
-			if err != nil {
-				return err
-			}
-			c.served(string(l.server.Device))
-			p.found = found.again()
-			if p.chat, err = g.inform(ctx, w, l.server, at.req, p.found); err != nil {
-				l.release()
-				return err
-			}
-			return g.answerMessage(ctx, w, l, p)
-		})
+		p.chat, p.found = informed, found
+		return g.answerMessage(ctx, w, l, p)
 	})
 }
 
@@ -101,9 +87,7 @@ func (g *Gateway) readMessage(w *reply, r *http.Request, read func([]byte) (*mes
 		return nil, err
 	}
 	p.chat.ID = w.id
-	for _, what := range p.q.Ignored {
-		w.Header().Add("Warning", `299 1bit "`+strings.NewReplacer(`"`, "", `\`, "").Replace(header(start(what, 100)))+` is not served here and was left out"`)
-	}
+	w.leftOut(p.q.Ignored)
 	if g.cfg.Fleet == nil && claude(p.chat.Model) {
 		p.chat = unnamed(p.chat)
 	}

@@ -100,7 +100,7 @@ func (g *Gateway) relayBody(ctx context.Context, w *reply, r *http.Request, s *s
 	in.URL.Path, in.URL.RawPath = path, ""
 	in.Body, in.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	in.Header.Set("X-Request-Id", w.id)
-	in.Header.Set(scopeHeader, g.scope(ctx))
+	in.Header.Set(engine.ScopeHeader, g.scope(ctx))
 	res, err := backend.Relay(in)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"onebit/appliance/cite"
@@ -137,5 +138,12 @@ func (g *Gateway) panicked(w *reply, p any) {
 	w.broken = w.status != 0
 	if !w.broken {
 		w.refuse(&wire.Error{Status: http.StatusInternalServerError, Type: wire.TypeServer, Code: "internal_error", Message: "something went wrong here; the log has more under request id " + w.own})
+	}
+}
+
+// leftOut warns a client of what it has asked for and does not get.
+func (w *reply) leftOut(all []string) {
+	for _, what := range all {
+		w.Header().Add("Warning", `299 1bit "`+strings.NewReplacer(`"`, "", `\`, "").Replace(header(start(what, 100)))+` is not served here and was left out"`)
 	}
 }

@@ -65,24 +65,9 @@ func (g *Gateway) respond(w *reply, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	p.want = c.want
-	return g.use(ctx, w, Use{Endpoint: "/responses", Model: c.name}, body, func(ctx context.Context) error {
-		if c.refusal != nil {
-			return refusedByPolicy(c.refusal)
-		}
-		found, err := g.lookUp(ctx, p.want, c.req.Raw)
-		if err != nil {
-			return err
-		}
-		return g.anywhere(ctx, w, c, func(ctx, wait context.Context, at place) error {
-			l, err := g.fromFleet(wait, w, wish(at.name, at.req))
-			if err != nil {
-				return err
-			}
-			c.served(string(l.server.Device))
-			p.chat, p.found = at.req, found.again()
-			return g.answerResponse(ctx, w, l, p)
-		})
+	return g.onChosen(ctx, w, "/responses", body, c, func(ctx context.Context, l *lease, req *engine.Request, found *Found) error {
+		p.chat, p.found = req, found
+		return g.answerResponse(ctx, w, l, p)
 	})
 }
 
@@ -120,9 +105,7 @@ func (g *Gateway) readResponse(ctx context.Context, w *reply, r *http.Request, b
 		return nil, err
 	}
 	p.chat.ID, w.streamed, w.operation = w.id, p.q.Stream, operation(engine.Chat)
-	for _, what := range p.q.Ignored {
-		w.Header().Add("Warning", `299 1bit "`+strings.NewReplacer(`"`, "", `\`, "").Replace(header(start(what, 100)))+` is not served here and was left out"`)
-	}
+	w.leftOut(p.q.Ignored)
 	if p.want, err = g.wanted(ctx, r.Header, nil); err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func (b *bench) relayDecision() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	in.Header.Set(promptcache.ScopeHeader, "bert")
+	in.Header.Set(engine.ScopeHeader, "bert")
 	res, err := b.b.Relay(in)
 	if err == nil {
 		err = res.Body.Close()

@@ -486,7 +486,7 @@ func TestRelay(t *testing.T) {
 	ask := func(path, body string) (int, error) {
 		in, err := http.NewRequestWithContext(t.Context(), http.MethodPost, path, strings.NewReader(body))
 		must(t, err)
-		in.Header.Set(promptcache.ScopeHeader, "anna")
+		in.Header.Set(engine.ScopeHeader, "anna")
 		res, err := b.b.Relay(in)
 		if err != nil {
 			return 0, err

@@ -12,9 +12,6 @@ import (
 	"onebit/engine/wire"
 )
 
-// ScopeHeader tells the scope of a request that is relayed. It does not leave this process.
-const ScopeHeader = "X-1bit-Scope"
-
 // maxBody bounds a relayed request, in bytes.
 const maxBody = 256 << 20
 
@@ -60,7 +57,7 @@ func (b *Backend) Relay(in *http.Request) (*http.Response, error) {
 	if err := b.look(in.Context()); err != nil {
 		return nil, err
 	}
-	req := &engine.Request{Kind: kind, Raw: raw, Scope: in.Header.Get(ScopeHeader), Stream: true}
+	req := &engine.Request{Kind: kind, Raw: raw, Scope: in.Header.Get(engine.ScopeHeader), Stream: true}
 	r, err := b.begin(in.Context(), req)
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ var floors = map[string]int{
 	"engine/tensor":          0,
 	"engine/gguf/synth":      1,
 	"engine/wire":            1,
-	"engine/wire/responses":  1,
+	"engine/wire/responses":  2,
 	"engine/wire/prefix":     2,
 	"engine/wire/messages":   3,
 	"engine/recipe":          1,

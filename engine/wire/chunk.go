@@ -173,3 +173,23 @@ func ReadDelta(raw []byte) (Delta, error) {
 		FinishReason: c.FinishReason,
 	}, nil
 }
+
+// ChatEvent is one event of a chat's stream, for readers that need its calls too.
+type ChatEvent struct {
+	Choices []struct {
+		Index int `json:"index"`
+		Delta struct {
+			Content   string `json:"content"`
+			Reasoning string `json:"reasoning_content"`
+			Calls     []struct {
+				Index    int    `json:"index"`
+				ID       string `json:"id"`
+				Function struct {
+					Name      string `json:"name"`
+					Arguments string `json:"arguments"`
+				} `json:"function"`
+			} `json:"tool_calls"`
+		} `json:"delta"`
+		Finish string `json:"finish_reason"`
+	} `json:"choices"`
+}

@@ -60,22 +60,7 @@ func New(r *Request, cfg Config) *Answer {
 
 // chunk is one event of a chat's stream.
 type chunk struct {
-	Choices []struct {
-		Index int `json:"index"`
-		Delta struct {
-			Content   string `json:"content"`
-			Reasoning string `json:"reasoning_content"`
-			Calls     []struct {
-				Index    int    `json:"index"`
-				ID       string `json:"id"`
-				Function struct {
-					Name      string `json:"name"`
-					Arguments string `json:"arguments"`
-				} `json:"function"`
-			} `json:"tool_calls"`
-		} `json:"delta"`
-		Finish string `json:"finish_reason"`
-	} `json:"choices"`
+	wire.ChatEvent
 	Progress struct { // of a server of llama-server's kind, asked for it
 		Total int `json:"total"`
 		Cache int `json:"cache"`

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"onebit/engine"
+	"onebit/engine/wire"
 )
 
 // Annotation is something that is said about a place of the text, as JSON.
@@ -125,29 +126,9 @@ func (a *Answer) begin() {
 	a.emit("response.output_item.done", map[string]any{"output_index": 0, "item": item})
 }
 
-// chunk is one event of a chat's stream.
-type chunk struct {
-	Choices []struct {
-		Index int `json:"index"`
-		Delta struct {
-			Content   string `json:"content"`
-			Reasoning string `json:"reasoning_content"`
-			Calls     []struct {
-				Index    int    `json:"index"`
-				ID       string `json:"id"`
-				Function struct {
-					Name      string `json:"name"`
-					Arguments string `json:"arguments"`
-				} `json:"function"`
-			} `json:"tool_calls"`
-		} `json:"delta"`
-		Finish string `json:"finish_reason"`
-	} `json:"choices"`
-}
-
 // Chunk takes the next event of the chat. An error is one of Emit, or says that the event is none.
 func (a *Answer) Chunk(raw []byte) error {
-	var c chunk
+	var c wire.ChatEvent
 	if err := json.Unmarshal(raw, &c); err != nil {
 		return err
 	}

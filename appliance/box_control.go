@@ -128,14 +128,10 @@ func lineOf(l pool.Line) admin.Queue {
 	return q
 }
 
-func invalid(param, format string, args ...any) error {
-	return &engine.InvalidError{Param: param, Code: "invalid_value", Message: fmt.Sprintf(format, args...)}
-}
-
 // AddModel adds a model that the catalogue knows or that lies in one of the box's folders.
 func (c control) AddModel(ctx context.Context, who store.Actor, in admin.NewModel) (admin.Model, error) {
 	if filepath.IsAbs(in.File) || strings.Contains(in.File, "..") || in.File == "" {
-		return admin.Model{}, invalid("file", "a file is a name of the catalogue, or of a file in one of the box's model folders; not a path")
+		return admin.Model{}, engine.Invalid("file", "a file is a name of the catalogue, or of a file in one of the box's model folders; not a path")
 	}
 	if in.Name == "" {
 		in.Name = strings.TrimSuffix(filepath.Base(in.File), ".gguf")
@@ -158,7 +154,7 @@ func (c control) put(ctx context.Context, who store.Actor, r store.ModelRecord, 
 		return admin.Model{}, err
 	}
 	if problem := config.CheckModel(m.BoxModel); problem != "" {
-		return admin.Model{}, invalid("", "%s", problem)
+		return admin.Model{}, engine.Invalid("", "%s", problem)
 	}
 	if _, there := c.b.now.Load().model(r.ID); there && !known {
 		if _, err := c.b.store.Model(ctx, r.ID); err == nil || !errors.Is(err, store.ErrNotFound) {
@@ -188,7 +184,7 @@ func (c control) editable(ctx context.Context, name string) (store.ModelRecord, 
 	r, err := c.b.store.Model(ctx, name)
 	if errors.Is(err, store.ErrNotFound) {
 		if _, there := c.b.now.Load().model(name); there {
-			return r, invalid("name", "the model %q is in the configuration file; change it there", name)
+			return r, engine.Invalid("name", "the model %q is in the configuration file; change it there", name)
 		}
 	}
 	return r, err
@@ -277,11 +273,11 @@ func (c control) ChangeSettings(ctx context.Context, who store.Actor, values map
 		s, ok := now[name]
 		switch {
 		case !ok:
-			return invalid(name, "there is no setting %q", name)
+			return engine.Invalid(name, "there is no setting %q", name)
 		case !config.Changeable(name):
-			return invalid(name, "%s cannot be changed here; write it into %s", name, b.options.path())
+			return engine.Invalid(name, "%s cannot be changed here; write it into %s", name, b.options.path())
 		case !s.Changeable:
-			return invalid(name, "%s is set by %s; change it there", name, s.Origin)
+			return engine.Invalid(name, "%s is set by %s; change it there", name, s.Origin)
 		}
 	}
 	stored, err := b.stored(ctx)
@@ -308,7 +304,7 @@ func (b *box) keepSettings(ctx context.Context, who store.Actor, values map[stri
 // Reload reads the configuration again.
 func (c control) Reload(ctx context.Context) error {
 	if err := c.b.reload(ctx); err != nil {
-		return invalid("", "%v", err)
+		return engine.Invalid("", "%v", err)
 	}
 	return nil
 }

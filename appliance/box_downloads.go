@@ -18,6 +18,7 @@ import (
 	"onebit/appliance/doctor"
 	"onebit/appliance/egress"
 	installed "onebit/appliance/program"
+	"onebit/engine"
 	"onebit/engine/plan"
 	"onebit/store"
 )
@@ -125,21 +126,21 @@ func (c control) CancelPull(_ context.Context, id string) error { return c.b.dow
 func (c control) StartPull(ctx context.Context, who store.Actor, in admin.NewPull) (admin.Pull, error) {
 	ref, err := catalog.ParseReference(in.Model)
 	if err != nil {
-		return admin.Pull{}, invalid("model", "%v", err)
+		return admin.Pull{}, engine.Invalid("model", "%v", err)
 	}
 	if len(in.Include) > 1 {
-		return admin.Pull{}, invalid("include", "one pattern is enough: files of one model")
+		return admin.Pull{}, engine.Invalid("include", "one pattern is enough: files of one model")
 	}
 	cfg := c.b.now.Load().cfg.Egress
 	shown := in.Model
 	if ref.URL != "" {
 		u, err := url.Parse(ref.URL)
 		if err != nil {
-			return admin.Pull{}, invalid("model", "the URL cannot be read")
+			return admin.Pull{}, engine.Invalid("model", "the URL cannot be read")
 		}
 		shown = u.Scheme + "://" + u.Host + u.Path // a query may be a secret
 		if !slices.Contains(cfg.Hosts, "*") && !slices.Contains(cfg.Hosts, u.Host) {
-			return admin.Pull{}, invalid("model", "models are not fetched from %s; allow it in the configuration: egress.hosts", u.Host)
+			return admin.Pull{}, engine.Invalid("model", "models are not fetched from %s; allow it in the configuration: egress.hosts", u.Host)
 		}
 	}
 	puller, err := c.b.puller(cfg)
@@ -292,7 +293,7 @@ func (c control) RollbackBackend(ctx context.Context, who store.Actor, device st
 	case errors.Is(err, installed.ErrBusy):
 		return fmt.Errorf("%w: %w", store.ErrConflict, err)
 	case err != nil:
-		return invalid("device", "%v", err)
+		return engine.Invalid("device", "%v", err)
 	}
 	if err := c.b.store.Audit(ctx, who, "backend.rollback", device, v.Name); err != nil {
 		return err

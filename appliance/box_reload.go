@@ -11,6 +11,7 @@ import (
 	"onebit/appliance/edge"
 	"onebit/appliance/gateway"
 	"onebit/appliance/pool"
+	"onebit/engine"
 	"onebit/engine/wire"
 	"onebit/store"
 )
@@ -184,18 +185,18 @@ func (b *box) takeSettings(ctx context.Context, next map[string]string, keep fun
 	defer b.reloading.Unlock()
 	a, err := b.readWith(ctx, next)
 	if err != nil {
-		return invalid("values", "%v", err)
+		return engine.Invalid("values", "%v", err)
 	}
 	c, err := b.prepare(ctx, a)
 	if err != nil {
-		return invalid("values", "%v", err)
+		return engine.Invalid("values", "%v", err)
 	}
 	if err := keep(); err != nil {
 		c.discard(ctx)
 		return err
 	}
 	if err := c.use(ctx); err != nil {
-		return invalid("values", "%v", errors.Join(err, undo()))
+		return engine.Invalid("values", "%v", errors.Join(err, undo()))
 	}
 	b.problems.set("reload", "")
 	b.log.Info("took other settings on")

@@ -20,6 +20,11 @@ type InvalidError struct {
 // Error returns the message.
 func (e *InvalidError) Error() string { return e.Message }
 
+// Invalid returns an *InvalidError about a value that a field must not have.
+func Invalid(param, format string, args ...any) error {
+	return &InvalidError{Param: param, Code: "invalid_value", Message: fmt.Sprintf(format, args...)}
+}
+
 // StatusError is a backend's own refusal.
 type StatusError struct {
 	Status     int           // HTTP status, 400 or above

@@ -129,7 +129,7 @@ func (g *Gateway) answerMessage(ctx context.Context, w *reply, l *lease, p *mess
 	if knows && len(p.q.Stops) > 0 { // how much was made, where we end the answer
 		chat = asking(chat, "timings_per_token")
 	}
-	cfg := messages.Config{ID: messages.ID("msg"), Model: l.server.Name, Counts: knows}
+	cfg := messages.Config{ID: wire.ID("msg"), Model: l.server.Name, Counts: knows}
 	var s *stream
 	more := false
 	if p.q.Stream {

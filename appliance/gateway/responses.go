@@ -141,7 +141,7 @@ func (g *Gateway) answerResponse(ctx context.Context, w *reply, l *lease, p *res
 	if err != nil {
 		return err
 	}
-	cfg := responses.Config{ID: responses.ID("resp"), Model: l.server.Name, Stored: p.stored, Created: time.Now()}
+	cfg := responses.Config{ID: wire.ID("resp"), Model: l.server.Name, Stored: p.stored, Created: time.Now()}
 	if p.q.Search != nil {
 		cfg.Queries, cfg.Found = []string{p.found.Query}, shownFound(p.found)
 	}

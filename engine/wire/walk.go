@@ -1,5 +1,10 @@
 package wire
 
+import (
+	"crypto/rand"
+	"strings"
+)
+
 // Member is one member of a JSON object, by its place: the object's bytes from Start to End are the value.
 type Member struct {
 	Key              []byte // without quotes, escapes resolved
@@ -26,6 +31,12 @@ func Each(raw []byte, f func(start, end int) bool) bool {
 
 // Text returns the text of a JSON value that is a string.
 func Text(value []byte) (string, bool) { return text(value) }
+
+// Present reports whether a member is there and not null.
+func Present(value []byte) bool { return len(value) > 0 && !isNull(value) }
+
+// ID makes an id of a kind, such as msg.
+func ID(kind string) string { return kind + "_" + strings.ToLower(rand.Text()) }
 
 // Object returns an *engine.InvalidError for a body that is no JSON object in UTF-8.
 func Object(body []byte) error { return isJSONObject(body) }

@@ -263,7 +263,7 @@ func (a *Answer) say(text string) {
 func (a *Answer) call(n int, id, name string) *piece {
 	a.settleText()
 	if id == "" {
-		id = ID("toolu")
+		id = wire.ID("toolu")
 	}
 	p := &piece{kind: "tool_use", index: -1, id: id, name: name}
 	a.calls[n] = p

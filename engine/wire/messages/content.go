@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"onebit/engine"
+	"onebit/engine/wire"
 )
 
 // conversation is the messages of a chat in the making.
@@ -51,7 +54,7 @@ func (c *conversation) read(b *body) error {
 		return err
 	}
 	if len(b.Messages) == 0 {
-		return invalid("messages", "messages: at least one message is required")
+		return engine.Invalid("messages", "messages: at least one message is required")
 	}
 	for i, m := range b.Messages {
 		if err := c.message(fmt.Sprintf("messages[%d]", i), m); err != nil {
@@ -59,7 +62,7 @@ func (c *conversation) read(b *body) error {
 		}
 	}
 	if len(c.messages) == 0 {
-		return invalid("messages", "messages: there is nothing to answer")
+		return engine.Invalid("messages", "messages: there is nothing to answer")
 	}
 	if tools != nil {
 		c.mark(c.messages[0], tools)
@@ -99,7 +102,7 @@ func (c *conversation) mark(m map[string]any, mark json.RawMessage) {
 
 // blocks are the pieces of a content. A text is one.
 func blocks(at string, raw json.RawMessage) ([]block, error) {
-	if !present(raw) {
+	if !wire.Present(raw) {
 		return nil, nil
 	}
 	var text string
@@ -109,9 +112,9 @@ func blocks(at string, raw json.RawMessage) ([]block, error) {
 	var list []block
 	if err := json.Unmarshal(raw, &list); err != nil {
 		if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && e.Field != "" {
-			return nil, invalid(at, "%s: %s has a value of the wrong type", at, e.Field)
+			return nil, engine.Invalid(at, "%s: %s has a value of the wrong type", at, e.Field)
 		}
-		return nil, invalid(at, "%s: a content is a text, or a list of blocks", at)
+		return nil, engine.Invalid(at, "%s: a content is a text, or a list of blocks", at)
 	}
 	return list, nil
 }
@@ -161,7 +164,7 @@ func (c *conversation) message(at string, m message) error {
 			return c.system(at+".content", m.Content)
 		}
 	default:
-		return invalid(at+".role", "%s.role: it is user or assistant, not %q", at, m.Role)
+		return engine.Invalid(at+".role", "%s.role: it is user or assistant, not %q", at, m.Role)
 	}
 	all, err := blocks(at+".content", m.Content)
 	if err != nil {
@@ -214,7 +217,7 @@ func later(mark, before json.RawMessage) json.RawMessage {
 // result takes what a tool gave. A chat has no word for a failure but words.
 func (c *conversation) result(at string, b block, mark json.RawMessage) error {
 	if b.ToolUseID == "" {
-		return invalid(at+".tool_use_id", "%s.tool_use_id: Field required", at)
+		return engine.Invalid(at+".tool_use_id", "%s.tool_use_id: Field required", at)
 	}
 	inner, err := blocks(at+".content", b.Content)
 	if err != nil {
@@ -252,10 +255,10 @@ func (c *conversation) assistant(at string, all []block) error {
 		case "redacted_thinking": // nobody here can read it
 		case "tool_use":
 			if b.ID == "" || b.Name == "" {
-				return invalid(at, "%s: a tool_use has an id and a name", at)
+				return engine.Invalid(at, "%s: a tool_use has an id and a name", at)
 			}
 			input := "{}"
-			if present(b.Input) {
+			if wire.Present(b.Input) {
 				input = string(b.Input)
 			}
 			calls = append(calls, map[string]any{"id": b.ID, "type": "function", "function": map[string]any{"name": b.Name, "arguments": input}})
@@ -370,7 +373,7 @@ func (c *conversation) piece(p *pieces, at string, b block) error {
 		}
 		p.text(headed(b, inner))
 	case "":
-		return invalid(at+".type", "%s.type: Field required", at)
+		return engine.Invalid(at+".type", "%s.type: Field required", at)
 	default:
 		c.ignore("block " + b.Type)
 	}
@@ -380,7 +383,7 @@ func (c *conversation) piece(p *pieces, at string, b block) error {
 func image(p *pieces, at string, raw json.RawMessage) error {
 	var s source
 	if json.Unmarshal(raw, &s) != nil {
-		return invalid(at+".source", "%s.source: it is an object", at)
+		return engine.Invalid(at+".source", "%s.source: it is an object", at)
 	}
 	url := s.URL
 	switch {
@@ -388,7 +391,7 @@ func image(p *pieces, at string, raw json.RawMessage) error {
 		url = "data:" + s.Media + ";base64," + s.Data
 	case s.Type == "url" && s.URL != "":
 	default:
-		return invalid(at+".source", "%s.source: an image has base64 data with its media_type, or a url", at)
+		return engine.Invalid(at+".source", "%s.source: an image has base64 data with its media_type, or a url", at)
 	}
 	p.all = append(p.all, map[string]any{"type": "image_url", "image_url": map[string]any{"url": url}})
 	return nil
@@ -398,7 +401,7 @@ func image(p *pieces, at string, raw json.RawMessage) error {
 func document(p *pieces, at string, b block) error {
 	var s source
 	if json.Unmarshal(b.Source, &s) != nil {
-		return invalid(at+".source", "%s.source: it is an object", at)
+		return engine.Invalid(at+".source", "%s.source: it is an object", at)
 	}
 	switch s.Type {
 	case "text":
@@ -410,7 +413,7 @@ func document(p *pieces, at string, b block) error {
 		}
 		p.text(headed(b, inner))
 	default:
-		return invalid(at+".source.type", "%s.source.type: documents are read here as text or content, not as %q; put other files into a vector store", at, s.Type)
+		return engine.Invalid(at+".source.type", "%s.source.type: documents are read here as text or content, not as %q; put other files into a vector store", at, s.Type)
 	}
 	return nil
 }

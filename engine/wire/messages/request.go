@@ -4,13 +4,11 @@ package messages
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"onebit/engine"
 	"onebit/engine/wire"
@@ -76,15 +74,6 @@ type format struct {
 // passed are members that mean the same in a chat.
 var passed = []string{"temperature", "top_p", "top_k", "chat_template_kwargs", "min_p", "seed", "prompt_cache_key"}
 
-func invalid(param, format string, args ...any) error {
-	return &engine.InvalidError{Param: param, Code: "invalid_value", Message: fmt.Sprintf(format, args...)}
-}
-
-// ID makes an id of a kind.
-func ID(kind string) string { return kind + "_" + strings.ToLower(rand.Text()) }
-
-func present(v json.RawMessage) bool { return len(v) > 0 && !bytes.Equal(v, []byte("null")) }
-
 // Read takes a body apart. A mistake is an *engine.InvalidError. Members that nobody here knows pass unseen, as betas
 // bring them.
 func Read(raw []byte) (*Request, error) { return read(raw, true) }
@@ -112,7 +101,7 @@ func read(raw []byte, answers bool) (*Request, error) {
 	case b.MaxTokens == nil && answers:
 		return nil, missing("max_tokens")
 	case b.MaxTokens != nil && (*b.MaxTokens < 0 || *b.MaxTokens != math.Trunc(*b.MaxTokens) || *b.MaxTokens > math.MaxInt32):
-		return nil, invalid("max_tokens", "max_tokens is a whole number, at least 0")
+		return nil, engine.Invalid("max_tokens", "max_tokens is a whole number, at least 0")
 	}
 	c := conversation{}
 	if err := c.read(&b); err != nil {
@@ -147,7 +136,7 @@ func (r *Request) make(raw []byte, b *body, messages []map[string]any) error {
 		r.chat["user"] = *b.Metadata.User
 	}
 	wire.Walk(raw, func(m wire.Member) bool {
-		if value := raw[m.Start:m.End]; slices.Contains(passed, string(m.Key)) && present(value) {
+		if value := raw[m.Start:m.End]; slices.Contains(passed, string(m.Key)) && wire.Present(value) {
 			r.chat[string(m.Key)] = json.RawMessage(value)
 		}
 		return true
@@ -164,10 +153,10 @@ func (r *Request) make(raw []byte, b *body, messages []map[string]any) error {
 	}
 	switch {
 	case f == nil || f.Type == "text":
-	case f.Type == "json_schema" && present(f.Schema):
+	case f.Type == "json_schema" && wire.Present(f.Schema):
 		r.chat["response_format"] = map[string]any{"type": "json_schema", "json_schema": map[string]any{"name": "output", "schema": f.Schema}}
 	default:
-		return invalid("output_config.format", "output_config.format: the type is json_schema, with a schema")
+		return engine.Invalid("output_config.format", "output_config.format: the type is json_schema, with a schema")
 	}
 	return nil
 }
@@ -181,7 +170,7 @@ func (r *Request) think(t *thinking) error {
 	}
 	kwargs := map[string]json.RawMessage{}
 	if given, ok := r.chat["chat_template_kwargs"].(json.RawMessage); ok && json.Unmarshal(given, &kwargs) != nil {
-		return invalid("chat_template_kwargs", "chat_template_kwargs: must be an object")
+		return engine.Invalid("chat_template_kwargs", "chat_template_kwargs: must be an object")
 	}
 	_, said := kwargs["enable_thinking"]
 	switch kind {
@@ -215,20 +204,20 @@ func (r *Request) tools(list []json.RawMessage, c *choice) error {
 			Schema      json.RawMessage `json:"input_schema"`
 		}
 		if err := json.Unmarshal(raw, &t); err != nil {
-			return invalid(at, "%s: a tool is an object with a name and an input_schema", at)
+			return engine.Invalid(at, "%s: a tool is an object with a name and an input_schema", at)
 		}
 		switch {
 		case t.Type != "" && t.Type != "custom":
 			r.Ignored = append(r.Ignored, "tool "+t.Type)
 			continue
 		case t.Name == "":
-			return invalid(at+".name", "%s.name: Field required", at)
+			return engine.Invalid(at+".name", "%s.name: Field required", at)
 		}
 		f := map[string]any{"name": t.Name}
 		if t.Description != nil {
 			f["description"] = *t.Description
 		}
-		if present(t.Schema) {
+		if wire.Present(t.Schema) {
 			f["parameters"] = t.Schema
 		}
 		all = append(all, map[string]any{"type": "function", "function": f})
@@ -251,7 +240,7 @@ func (r *Request) tools(list []json.RawMessage, c *choice) error {
 	case "tool":
 		r.chat["tool_choice"] = map[string]any{"type": "function", "function": map[string]any{"name": c.Name}}
 	default:
-		return invalid("tool_choice.type", "tool_choice.type: it is auto, any, tool or none")
+		return engine.Invalid("tool_choice.type", "tool_choice.type: it is auto, any, tool or none")
 	}
 	return nil
 }
@@ -268,14 +257,14 @@ func (r *Request) Chat() ([]byte, error) {
 
 // marked counts the marks of a request, and refuses what the API refuses.
 func (c *conversation) marked(at string, mark json.RawMessage) (json.RawMessage, error) {
-	if !present(mark) {
+	if !wire.Present(mark) {
 		return nil, nil
 	}
 	if _, err := prefix.Ephemeral(mark); err != nil {
-		return nil, invalid(at+".cache_control", "%s.cache_control: %v", at, err)
+		return nil, engine.Invalid(at+".cache_control", "%s.cache_control: %v", at, err)
 	}
 	if c.marks++; c.marks > maxMarks {
-		return nil, invalid(at+".cache_control", "A maximum of %d blocks with cache_control may be provided.", maxMarks)
+		return nil, engine.Invalid(at+".cache_control", "A maximum of %d blocks with cache_control may be provided.", maxMarks)
 	}
 	return mark, nil
 }

@@ -1,7 +1,6 @@
 package prefix
 
 import (
-	"fmt"
 	"strconv"
 	"time"
 	"unicode/utf8"
@@ -36,10 +35,6 @@ func (m mark) or(other mark) mark {
 // isMark reports whether a member is one.
 func isMark(key []byte) bool {
 	return string(key) == "cache_control" || string(key) == "prompt_cache_breakpoint"
-}
-
-func invalid(param, format string, args ...any) error {
-	return &engine.InvalidError{Param: param, Code: "invalid_value", Message: fmt.Sprintf(format, args...)}
 }
 
 // mark reads one. null is none.
@@ -79,7 +74,7 @@ func cacheControl(value []byte) (mark, error) {
 	}
 	is, ok := words(value, "type", "ttl")
 	if !ok || is["type"] != "ephemeral" {
-		return mark{}, invalid("cache_control", `cache_control is {"type":"ephemeral"}, with a ttl perhaps`)
+		return mark{}, engine.Invalid("cache_control", `cache_control is {"type":"ephemeral"}, with a ttl perhaps`)
 	}
 	switch is["ttl"] {
 	case "", "5m":
@@ -87,7 +82,7 @@ func cacheControl(value []byte) (mark, error) {
 	case "1h":
 		return mark{true, time.Hour}, nil
 	}
-	return mark{}, invalid("cache_control.ttl", "a cache_control's ttl is 5m or 1h")
+	return mark{}, engine.Invalid("cache_control.ttl", "a cache_control's ttl is 5m or 1h")
 }
 
 // Ephemeral reads a cache_control: how long what it marks is to be kept, 0 for null, or an *engine.InvalidError.
@@ -104,7 +99,7 @@ func (c *Chain) breakpoint(value []byte) (mark, error) {
 	}
 	is, ok := words(value, "mode", "ttl")
 	if !ok || is["mode"] != "explicit" {
-		return mark{}, invalid(at, `prompt_cache_breakpoint is {"mode":"explicit"}`)
+		return mark{}, engine.Invalid(at, `prompt_cache_breakpoint is {"mode":"explicit"}`)
 	}
 	m := mark{true, breakpoint}
 	if c.TTL > 0 {
@@ -112,7 +107,7 @@ func (c *Chain) breakpoint(value []byte) (mark, error) {
 	}
 	if text, given := is["ttl"]; given {
 		if m.ttl, ok = duration(text); !ok {
-			return mark{}, invalid(at+".ttl", "a ttl is a whole number of s, m or h, up to 24h, such as 30m")
+			return mark{}, engine.Invalid(at+".ttl", "a ttl is a whole number of s, m or h, up to 24h, such as 30m")
 		}
 	}
 	return m, nil
@@ -126,18 +121,18 @@ func (c *Chain) options(value []byte) error {
 	}
 	is, ok := words(value, "mode", "ttl")
 	if !ok {
-		return invalid(at, "prompt_cache_options is an object of texts, mode and ttl")
+		return engine.Invalid(at, "prompt_cache_options is an object of texts, mode and ttl")
 	}
 	switch is["mode"] {
 	case "", "implicit":
 	case "explicit":
 		c.Explicit = true
 	default:
-		return invalid(at+".mode", "the mode is implicit or explicit")
+		return engine.Invalid(at+".mode", "the mode is implicit or explicit")
 	}
 	if text, given := is["ttl"]; given {
 		if c.TTL, ok = duration(text); !ok {
-			return invalid(at+".ttl", "a ttl is a whole number of s, m or h, up to 24h, such as 30m")
+			return engine.Invalid(at+".ttl", "a ttl is a whole number of s, m or h, up to 24h, such as 30m")
 		}
 	}
 	return nil
@@ -150,7 +145,7 @@ func cacheKey(value []byte) (string, error) {
 	}
 	key, ok := wire.Text(value)
 	if !ok || utf8.RuneCountInString(key) > maxKey {
-		return "", invalid("prompt_cache_key", "prompt_cache_key is a text of at most %d characters", maxKey)
+		return "", engine.Invalid("prompt_cache_key", "prompt_cache_key is a text of at most %d characters", maxKey)
 	}
 	return key, nil
 }

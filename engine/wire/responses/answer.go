@@ -108,7 +108,7 @@ func (a *Answer) begin() {
 	if a.cfg.Queries == nil {
 		return
 	}
-	item := map[string]any{"type": "file_search_call", "id": ID("fs"), "status": "in_progress", "queries": a.cfg.Queries, "results": nil}
+	item := map[string]any{"type": "file_search_call", "id": wire.ID("fs"), "status": "in_progress", "queries": a.cfg.Queries, "results": nil}
 	at := map[string]any{"output_index": 0, "item_id": item["id"]}
 	a.emit("response.output_item.added", map[string]any{"output_index": 0, "item": item})
 	for _, state := range []string{"in_progress", "searching", "completed"} {
@@ -173,7 +173,7 @@ func (a *Answer) think(piece string) {
 	}
 	if a.thought == nil {
 		a.close()
-		id := ID("rs")
+		id := wire.ID("rs")
 		a.thought = &texts{id: id}
 		a.thought.index = a.add(map[string]any{"type": "reasoning", "id": id, "summary": []any{}, "content": []any{}, "status": "in_progress"})
 	}
@@ -198,7 +198,7 @@ func (a *Answer) say(piece string) {
 }
 
 func (a *Answer) openText() {
-	id := ID("msg")
+	id := wire.ID("msg")
 	a.text = &texts{id: id, notes: []Annotation{}}
 	a.text.index = a.add(map[string]any{"type": "message", "id": id, "role": "assistant", "status": "in_progress", "content": []any{}})
 	a.emit("response.content_part.added", map[string]any{"item_id": id, "output_index": a.text.index, "content_index": 0,
@@ -238,9 +238,9 @@ func (a *Answer) close() {
 func (a *Answer) open(n int, id, name string) *call {
 	a.close()
 	if id == "" {
-		id = ID("call")
+		id = wire.ID("call")
 	}
-	c := &call{id: ID("fc"), call: id, name: name}
+	c := &call{id: wire.ID("fc"), call: id, name: name}
 	a.calls[n] = c
 	a.order = append(a.order, c)
 	c.index = a.add(c.item("in_progress"))
@@ -362,7 +362,7 @@ func (a *Answer) object(status string) map[string]any {
 		"reasoning": "null", "temperature": "null", "top_p": "null", "text": `{"format":{"type":"text"}}`, "tool_choice": `"auto"`, "tools": "[]", "user": "null",
 	} {
 		o[name] = json.RawMessage(otherwise)
-		if v := a.r.raw[name]; present(v) {
+		if v := a.r.raw[name]; wire.Present(v) {
 			o[name] = v
 		}
 	}

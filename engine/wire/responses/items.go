@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"onebit/engine"
+	"onebit/engine/wire"
 )
 
 // conversation is the messages of a chat in the making.
@@ -26,7 +29,7 @@ type item struct {
 func (c *conversation) add(at string, raw json.RawMessage) error {
 	var i item
 	if err := json.Unmarshal(raw, &i); err != nil {
-		return invalid(at, "the item has a member of the wrong type: %v", err)
+		return engine.Invalid(at, "the item has a member of the wrong type: %v", err)
 	}
 	switch i.Type {
 	case "message":
@@ -49,7 +52,7 @@ func (c *conversation) add(at string, raw json.RawMessage) error {
 		c.messages = append(c.messages, m)
 	case "reasoning", "file_search_call": // of an answer before; what counts of them is in its text
 	case "item_reference":
-		return invalid(at, "item_reference is not served here; send the item, or previous_response_id")
+		return engine.Invalid(at, "item_reference is not served here; send the item, or previous_response_id")
 	default:
 		c.ignored = append(c.ignored, i.Type)
 	}
@@ -63,7 +66,7 @@ func (c *conversation) message(at string, i item) error {
 	case "developer":
 		role = "system"
 	default:
-		return invalid(at+".role", "the role is user, assistant, system or developer, not %q", i.Role)
+		return engine.Invalid(at+".role", "the role is user, assistant, system or developer, not %q", i.Role)
 	}
 	content, err := contentOf(at+".content", i.Content)
 	if err != nil {
@@ -89,7 +92,7 @@ func mark(m map[string]any, content json.RawMessage) {
 		return // it is a text
 	}
 	for _, p := range parts {
-		if present(p.Breakpoint) {
+		if wire.Present(p.Breakpoint) {
 			m["prompt_cache_breakpoint"] = p.Breakpoint
 		}
 	}
@@ -112,7 +115,7 @@ func contentOf(at string, raw json.RawMessage) (any, error) {
 	}
 	var parts []part
 	if err := json.Unmarshal(raw, &parts); err != nil {
-		return nil, invalid(at, "the content is a text, or a list of parts")
+		return nil, engine.Invalid(at, "the content is a text, or a list of parts")
 	}
 	var texts []string
 	var all []any
@@ -126,7 +129,7 @@ func contentOf(at string, raw json.RawMessage) (any, error) {
 			all = append(all, map[string]any{"type": "text", "text": p.Text})
 		case "input_image":
 			if p.ImageURL == "" {
-				return nil, invalid(fmt.Sprintf("%s[%d]", at, n), "an image is given by image_url")
+				return nil, engine.Invalid(fmt.Sprintf("%s[%d]", at, n), "an image is given by image_url")
 			}
 			u := map[string]any{"url": p.ImageURL}
 			if p.Detail != "" {
@@ -134,7 +137,7 @@ func contentOf(at string, raw json.RawMessage) (any, error) {
 			}
 			all = append(all, map[string]any{"type": "image_url", "image_url": u})
 		default:
-			return nil, invalid(fmt.Sprintf("%s[%d].type", at, n), "parts of the type %q are not served here; put files into a vector store and ask with file_search", p.Type)
+			return nil, engine.Invalid(fmt.Sprintf("%s[%d].type", at, n), "parts of the type %q are not served here; put files into a vector store and ask with file_search", p.Type)
 		}
 	}
 	if len(texts) == len(all) {
@@ -151,7 +154,7 @@ func plain(at string, raw json.RawMessage) (string, error) {
 	}
 	text, ok := content.(string)
 	if !ok {
-		return "", invalid(at, "what a function gives is text")
+		return "", engine.Invalid(at, "what a function gives is text")
 	}
 	return text, nil
 }

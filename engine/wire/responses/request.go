@@ -4,14 +4,12 @@
 package responses
 
 import (
-	"bytes"
-	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 
 	"onebit/engine"
+	"onebit/engine/wire"
 )
 
 // Search is what the tool file_search is asked for.
@@ -45,30 +43,23 @@ var passed = []string{
 	"chat_template_kwargs", "user", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "cache_prompt", "reasoning_format",
 }
 
-func invalid(param, format string, args ...any) error {
-	return &engine.InvalidError{Param: param, Code: "invalid_value", Message: fmt.Sprintf(format, args...)}
-}
-
-// ID makes an id of a kind.
-func ID(kind string) string { return kind + "_" + strings.ToLower(rand.Text()) }
-
 // Read takes a body apart that wire.ParseResponse has found sound. A mistake is an *engine.InvalidError.
 func Read(raw []byte) (*Request, error) {
 	r := &Request{}
 	if err := json.Unmarshal(raw, &r.raw); err != nil {
-		return nil, invalid("", "the body is no JSON object: %v", err)
+		return nil, engine.Invalid("", "the body is no JSON object: %v", err)
 	}
 	for name, to := range map[string]any{
 		"model": &r.Model, "stream": &r.Stream, "store": &r.Store, "previous_response_id": &r.Previous, "instructions": &r.Instructions,
 	} {
-		if v := r.raw[name]; present(v) {
+		if v := r.raw[name]; wire.Present(v) {
 			if err := json.Unmarshal(v, to); err != nil {
-				return nil, invalid(name, "%q has the wrong type", name)
+				return nil, engine.Invalid(name, "%q has the wrong type", name)
 			}
 		}
 	}
 	for _, name := range []string{"background", "conversation", "prompt"} {
-		if v := r.raw[name]; present(v) && string(v) != "false" {
+		if v := r.raw[name]; wire.Present(v) && string(v) != "false" {
 			return nil, &engine.InvalidError{Param: name, Code: "unsupported_parameter", Message: fmt.Sprintf("%q is not served here", name)}
 		}
 	}
@@ -77,8 +68,6 @@ func Read(raw []byte) (*Request, error) {
 	}
 	return r, r.readTools()
 }
-
-func present(v json.RawMessage) bool { return len(v) > 0 && !bytes.Equal(v, []byte("null")) }
 
 // input reads the items, and gives those an id that have none.
 func (r *Request) input() error {
@@ -89,25 +78,25 @@ func (r *Request) input() error {
 	}
 	var items []map[string]json.RawMessage
 	if err := json.Unmarshal(raw, &items); err != nil {
-		return invalid("input", "the input is a text, or a list of items")
+		return engine.Invalid("input", "the input is a text, or a list of items")
 	}
 	if len(items) == 0 {
-		return invalid("input", "the input is empty")
+		return engine.Invalid("input", "the input is empty")
 	}
 	for i, item := range items {
-		if !present(item["type"]) {
+		if !wire.Present(item["type"]) {
 			item["type"] = json.RawMessage(`"message"`)
 		}
 		var kind string
 		if json.Unmarshal(item["type"], &kind) != nil {
-			return invalid(fmt.Sprintf("input[%d].type", i), "an item's type is a text")
+			return engine.Invalid(fmt.Sprintf("input[%d].type", i), "an item's type is a text")
 		}
-		if !present(item["id"]) {
+		if !wire.Present(item["id"]) {
 			prefix, ok := map[string]string{"message": "msg", "function_call": "fc", "function_call_output": "fco"}[kind]
 			if !ok {
 				prefix = "item"
 			}
-			item["id"] = json.RawMessage(`"` + ID(prefix) + `"`)
+			item["id"] = json.RawMessage(`"` + wire.ID(prefix) + `"`)
 		}
 		b, err := json.Marshal(item)
 		if err != nil {
@@ -137,9 +126,9 @@ type tool struct {
 
 func (r *Request) readTools() error {
 	var tools []tool
-	if v := r.raw["tools"]; present(v) {
+	if v := r.raw["tools"]; wire.Present(v) {
 		if err := json.Unmarshal(v, &tools); err != nil {
-			return invalid("tools", "tools is a list of objects: %v", err)
+			return engine.Invalid("tools", "tools is a list of objects: %v", err)
 		}
 	}
 	for i, t := range tools {
@@ -147,13 +136,13 @@ func (r *Request) readTools() error {
 		switch t.Type {
 		case "function":
 			if t.Name == "" {
-				return invalid(at+".name", "a function needs a name")
+				return engine.Invalid(at+".name", "a function needs a name")
 			}
 			f := map[string]any{"name": t.Name}
 			if t.Description != nil {
 				f["description"] = *t.Description
 			}
-			if present(t.Parameters) {
+			if wire.Present(t.Parameters) {
 				f["parameters"] = t.Parameters
 			}
 			if t.Strict != nil {
@@ -162,7 +151,7 @@ func (r *Request) readTools() error {
 			r.tools = append(r.tools, map[string]any{"type": "function", "function": f})
 		case "file_search":
 			if r.Search != nil {
-				return invalid(at, "file_search is there twice")
+				return engine.Invalid(at, "file_search is there twice")
 			}
 			if err := r.search(at, t); err != nil {
 				return err
@@ -176,20 +165,20 @@ func (r *Request) readTools() error {
 
 func (r *Request) search(at string, t tool) error {
 	if len(t.Stores) == 0 {
-		return invalid(at+".vector_store_ids", "file_search needs the ids of vector stores")
+		return engine.Invalid(at+".vector_store_ids", "file_search needs the ids of vector stores")
 	}
 	r.Search = &Search{Collections: t.Stores, Filters: t.Filters}
 	if t.Most != nil {
 		if r.Search.Most = *t.Most; r.Search.Most < 1 || r.Search.Most > 50 {
-			return invalid(at+".max_num_results", "max_num_results is 1 to 50")
+			return engine.Invalid(at+".max_num_results", "max_num_results is 1 to 50")
 		}
 	}
 	if t.Ranking != nil {
 		r.Search.Threshold, r.Search.Ranker = t.Ranking.Threshold, t.Ranking.Ranker
 	}
 	var include []string
-	if v := r.raw["include"]; present(v) && json.Unmarshal(v, &include) != nil {
-		return invalid("include", "include is a list of texts")
+	if v := r.raw["include"]; wire.Present(v) && json.Unmarshal(v, &include) != nil {
+		return engine.Invalid("include", "include is a list of texts")
 	}
 	r.Search.Results = slices.Contains(include, "file_search_call.results")
 	return nil
@@ -216,18 +205,18 @@ func (r *Request) Chat(before []json.RawMessage) ([]byte, error) {
 		}
 	}
 	if len(c.messages) == 0 {
-		return nil, invalid("input", "the input has no message")
+		return nil, engine.Invalid("input", "the input has no message")
 	}
 	body := map[string]any{"messages": c.messages, "stream": true, "stream_options": map[string]any{"include_usage": true}}
 	if r.Model != "" {
 		body["model"] = r.Model
 	}
 	for _, name := range passed {
-		if v := r.raw[name]; present(v) {
+		if v := r.raw[name]; wire.Present(v) {
 			body[name] = v
 		}
 	}
-	if v := r.raw["max_output_tokens"]; present(v) {
+	if v := r.raw["max_output_tokens"]; wire.Present(v) {
 		body["max_tokens"] = v
 	}
 	if err := r.choose(body); err != nil {
@@ -247,7 +236,7 @@ func (r *Request) choose(body map[string]any) error {
 	}
 	body["tools"] = r.tools
 	v := r.raw["tool_choice"]
-	if !present(v) {
+	if !wire.Present(v) {
 		return nil
 	}
 	var word string
@@ -257,7 +246,7 @@ func (r *Request) choose(body map[string]any) error {
 	}
 	var one struct{ Type, Name, Mode string }
 	if json.Unmarshal(v, &one) != nil {
-		return invalid("tool_choice", "tool_choice is a word or an object")
+		return engine.Invalid("tool_choice", "tool_choice is a word or an object")
 	}
 	switch {
 	case one.Type == "function":
@@ -280,22 +269,22 @@ func (r *Request) format(body map[string]any) error {
 			Strict      *bool
 		}
 	}
-	if v := r.raw["text"]; present(v) && json.Unmarshal(v, &text) != nil {
-		return invalid("text", "text is an object with a format")
+	if v := r.raw["text"]; wire.Present(v) && json.Unmarshal(v, &text) != nil {
+		return engine.Invalid("text", "text is an object with a format")
 	}
 	f := text.Format
 	switch {
 	case f == nil || f.Type == "text" || f.Type == "":
 	case f.Type == "json_object":
 		body["response_format"] = map[string]any{"type": "json_object"}
-	case f.Type == "json_schema" && present(f.Schema):
+	case f.Type == "json_schema" && wire.Present(f.Schema):
 		schema := map[string]any{"name": f.Name, "schema": f.Schema}
 		if f.Strict != nil {
 			schema["strict"] = *f.Strict
 		}
 		body["response_format"] = map[string]any{"type": "json_schema", "json_schema": schema}
 	default:
-		return invalid("text.format", "the format is text, json_object, or json_schema with a schema")
+		return engine.Invalid("text.format", "the format is text, json_object, or json_schema with a schema")
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -119,7 +118,7 @@ func (p program) runBox(ctx context.Context, o boxOptions) error {
 	b := &box{options: o, began: time.Now(), self: rand.Text(), console: p.stderr, level: new(slog.LevelVar), book: newLogbook(logLines)}
 	b.log = slog.New(b.book.handler(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: b.level})))
 	p.noNewCode(b.log)
-	b.models = catalog.Cache{Dir: filepath.Join(o.state, "models")}
+	b.models = catalog.Cache{Dir: modelsIn(o.state)}
 	b.system = theSystem(os.Getenv)
 	var err error
 	if b.starts, err = backend.ThisMachine(); err != nil {

@@ -125,6 +125,10 @@ func (b *box) readWith(ctx context.Context, values map[string]string) (*boxAssem
 		b.log.Warn("the configuration", "problem", warning)
 		a.problem = append(a.problem, warning)
 	}
+	if err := wanderingCopies(cfg.Backup); err != nil {
+		b.log.Warn("the configuration", "problem", "backup.folder: "+err.Error())
+		a.problem = append(a.problem, "backup.folder: "+err.Error())
+	}
 	if warning := ineffective(cfg, os.Getenv(enginesVariable) != ""); warning != "" {
 		b.log.Warn("the configuration", "problem", warning)
 		a.problem = append(a.problem, warning)
@@ -214,7 +218,7 @@ func fromRecord(r store.ModelRecord) (boxModel, error) {
 func (b *box) find(cfg config.Box, file string) (path, why string) {
 	if filepath.IsAbs(file) {
 		if _, err := os.Stat(file); err != nil {
-			return "", fmt.Sprintf("its file cannot be read: %v", err)
+			return "", fmt.Sprintf("its file cannot be read: %v; put it there, or correct the path", err)
 		}
 		return file, ""
 	}

@@ -10,12 +10,12 @@ import (
 	"strings"
 
 	"onebit/appliance/config"
-	"onebit/appliance/route"
 )
 
 const configUsage = `usage: 1bit config check|print [options]
 
-  check   say whether the configuration is right, and each mistake in it
+  check   say whether the configuration is right, and each mistake in it; warn of what a box starts without, such as a
+          model's file that is not there
   print   show each value that holds, and where it comes from
 
   --config FILE     the configuration (STATE/1bit.yaml or STATE/1bit.toml, when it is there)
@@ -183,11 +183,6 @@ func (p program) config(args []string) int {
 		fmt.Fprintf(p.stderr, "1bit config %s: %s\n", verb, counted(len(problems), "mistake"))
 		return 1
 	}
-	if err == nil && verb == "check" && box.Extensions.RoutePolicy != "" { // a box does not start with one that is wrong
-		if _, wrong := route.ReadPolicy(box.Extensions.RoutePolicy); wrong != nil {
-			err = fmt.Errorf("extensions.route_policy: %w", wrong)
-		}
-	}
 	if err != nil {
 		return p.fail("config "+verb, err)
 	}
@@ -198,6 +193,15 @@ func (p program) config(args []string) int {
 		}
 		fmt.Fprint(p.stdout, form(box, origins))
 		return 0
+	}
+	wrong, odd := o.lookAround(box, origins)
+	for _, w := range odd {
+		fmt.Fprintf(p.stderr, "%s: warning: %s\n", w.Where, w.Text)
+	}
+	if len(wrong) > 0 {
+		fmt.Fprintln(p.stderr, wrong)
+		fmt.Fprintf(p.stderr, "1bit config check: %s\n", counted(len(wrong), "mistake"))
+		return 1
 	}
 	_, err = os.Stat(enginesSocket) // of an installed box, whose variable this shell need not have
 	if warning := ineffective(box, err == nil || os.Getenv(enginesVariable) != ""); warning != "" {
@@ -210,7 +214,11 @@ func (p program) config(args []string) int {
 		fmt.Fprintf(p.stdout, "there is no %s: the defaults hold\n", o.path())
 		return 0
 	}
-	fmt.Fprintf(p.stdout, "%s is right: %s\n", o.path(), counted(len(box.Models), "model"))
+	warnings := ""
+	if len(odd) > 0 {
+		warnings = ", " + counted(len(odd), "warning")
+	}
+	fmt.Fprintf(p.stdout, "%s is right: %s%s\n", o.path(), counted(len(box.Models), "model"), warnings)
 	return 0
 }
 

@@ -151,13 +151,8 @@ func active(l extensions.Listing, binding string) (extensions.Seat, bool) {
 	return extensions.Seat{}, false
 }
 
-// newScorer makes what classifies in place of the built-in module; nil for nothing. Its program is started in a sandbox, as other
-// model servers are.
-func (b *box) newScorer(ctx context.Context, cfg config.Box, stdout, stderr io.Writer) (*classifier, error) {
-	option := cfg.Extensions.LayaModel
-	if option == "" {
-		return nil, nil
-	}
+// layaSource finds what classifies in place of the built-in module.
+func layaSource(option string) (route.Source, error) {
 	source, err := route.FindSource(option, func(name string) string {
 		if name == "ONEBIT_LAYA_GGML" { // a daemon is a program that nothing would confine
 			return ""
@@ -165,7 +160,20 @@ func (b *box) newScorer(ctx context.Context, cfg config.Box, stdout, stderr io.W
 		return os.Getenv(name)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("extensions.laya_model: %w", errors.New(strings.TrimPrefix(err.Error(), "--laya-model: ")))
+		return source, errors.New(strings.TrimPrefix(err.Error(), "--laya-model: "))
+	}
+	return source, nil
+}
+
+// newScorer makes what classifies in place of the built-in module; nil for nothing. Its program is started in a sandbox, as other
+// model servers are.
+func (b *box) newScorer(ctx context.Context, cfg config.Box, stdout, stderr io.Writer) (*classifier, error) {
+	if cfg.Extensions.LayaModel == "" {
+		return nil, nil
+	}
+	source, err := layaSource(cfg.Extensions.LayaModel)
+	if err != nil {
+		return nil, fmt.Errorf("extensions.laya_model: %w", err)
 	}
 	k := classifierKit{machine: b.starts, options: backend.Options{LlamaServer: cfg.Programs.LlamaServer}, source: source, launch: b.launch}
 	if source.URL != "" {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -50,25 +51,37 @@ func remoteConfig(cfg config.Box, m config.BoxModel) (c remote.Config, key strin
 		Private: cfg.Egress.Private, Slots: m.Parallel, Timeout: m.Remote.Timeout,
 	}
 	if _, err := remote.Address(c.URL, c.Private); err != nil {
-		return c, "", err
+		return c, "", &remoteError{"url", err}
 	}
 	if m.Remote.KeyFile != "" {
 		if c.Token, err = egress.ReadToken(m.Remote.KeyFile); err != nil {
-			return c, "", err
+			return c, "", &remoteError{"key_file", err}
 		}
 		text, err := readUpTo(m.Remote.KeyFile, maxRoot)
 		if err != nil {
-			return c, "", fmt.Errorf("reading a key: %w", err)
+			return c, "", &remoteError{"key_file", fmt.Errorf("reading a key: %w", err)}
 		}
 		key = string(text)
 	}
 	if m.Remote.Root != "" {
 		if c.Root, err = readUpTo(m.Remote.Root, maxRoot); err != nil {
-			return c, "", fmt.Errorf("reading the root of %s: %w", c.URL, err)
+			return c, "", &remoteError{"root", fmt.Errorf("reading the root of %s: %w", c.URL, err)}
+		}
+		if !x509.NewCertPool().AppendCertsFromPEM(c.Root) {
+			return c, "", &remoteError{"root", fmt.Errorf("%s holds no certificate in PEM", m.Remote.Root)}
 		}
 	}
 	return c, key, nil
 }
+
+// remoteError is what is wrong with one setting of such a model.
+type remoteError struct {
+	field string // such as key_file
+	error
+}
+
+// Unwrap is what is wrong.
+func (e *remoteError) Unwrap() error { return e.error }
 
 // elsewhere is what the data plane has to know of a model that another server runs; nil for one of the box.
 func (m boxModel) elsewhere() *gateway.Elsewhere {

@@ -84,9 +84,19 @@ func passagesOf(a search.Answer) []cite.Passage {
 
 // collection finds the id of a collection that exists for whoever asks.
 func (l reading) collection(ctx context.Context, p *auth.Principal, by documents.Reader, word string) (string, error) {
-	keeper := l.b.shelves.keeper
-	c, err := keeper.Collection(ctx, by, word)
-	if err == nil && p.MaySee(c.ID) {
+	return findCollection(ctx, l.b.shelves.keeper, seen{by, p.MaySee}, word)
+}
+
+// seen is which collections exist for somebody.
+type seen struct {
+	by  documents.Reader
+	may func(id string) bool
+}
+
+// findCollection finds the id of a collection by that, or by the name that one alone has.
+func findCollection(ctx context.Context, keeper documents.Keeper, who seen, word string) (string, error) {
+	c, err := keeper.Collection(ctx, who.by, word)
+	if err == nil && who.may(c.ID) {
 		return c.ID, nil
 	}
 	if err != nil && !errors.Is(err, documents.ErrNotFound) {
@@ -94,12 +104,12 @@ func (l reading) collection(ctx context.Context, p *auth.Principal, by documents
 	}
 	found, page := "", documents.Page{Limit: 100}
 	for range maxNames / page.Limit {
-		all, more, err := keeper.Collections(ctx, by, page)
+		all, more, err := keeper.Collections(ctx, who.by, page)
 		if err != nil {
 			return "", err
 		}
 		for _, c := range all {
-			if strings.EqualFold(c.Name, word) && p.MaySee(c.ID) {
+			if strings.EqualFold(c.Name, word) && who.may(c.ID) {
 				if found != "" {
 					return "", documents.ErrNotFound // which of them?
 				}

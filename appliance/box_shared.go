@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"onebit/appliance/admin"
@@ -106,6 +107,20 @@ func (l librarian) DeleteCollection(ctx context.Context, who store.Actor, id str
 		return wordsOf(err)
 	}
 	return l.b.store.Audit(ctx, who, "documents.delete", id, "")
+}
+
+// Resolve finds a collection of those that a person may see.
+func (l librarian) Resolve(ctx context.Context, person, word string) (id string, others []string, err error) {
+	keeper, by := l.b.shelves.keeper, documents.Reader{Person: person}
+	id, err = findCollection(ctx, keeper, seen{by, func(string) bool { return true }}, word)
+	if !errors.Is(err, documents.ErrNotFound) {
+		return id, nil, wordsOf(err)
+	}
+	all, _, err := keeper.Collections(ctx, by, documents.Page{Limit: 100})
+	for _, c := range all {
+		others = append(others, fmt.Sprintf("%q (%s)", c.Name, c.ID))
+	}
+	return "", others, wordsOf(err)
 }
 
 // Forget deletes what a person who has gone leaves.

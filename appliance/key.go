@@ -21,7 +21,7 @@ itself, this once: the box keeps only its hash. revoke cuts what runs by the key
   --for PERSON          whose key it is; needed where the box has several admins
   --model PATTERN       only such models, * for any text; may be repeated, and so may the next two
   --endpoint PATH       only such paths, as in /chat/completions or /chat/*
-  --collection ID       only such collections of documents
+  --collection NAME     only such collections of documents, by name or id
   --bind                passages of those are added to chats; --bind=false ends that
   --admin               good for the admin API
   --guest               a pass for a visitor: it expires after a day and has limits, unless they are given
@@ -81,6 +81,7 @@ func createKey(ctx context.Context, p program, args []string) error {
 	if err := l.call(ctx, "POST", "/keys", k, &made); err != nil {
 		return err
 	}
+	p.warn(made.Warnings)
 	fmt.Fprintf(p.stderr, "1bit key: made %s; it is shown this once\n", made.ID)
 	fmt.Fprintln(p.stdout, made.Secret)
 	return nil
@@ -172,7 +173,19 @@ func updateKey(ctx context.Context, p program, args []string) error {
 	if err != nil {
 		return err
 	}
-	return l.call(ctx, "PATCH", "/keys/"+escaped(k.ID), change, nil)
+	var changed admin.ChangedKey
+	if err := l.call(ctx, "PATCH", "/keys/"+escaped(k.ID), change, &changed); err != nil {
+		return err
+	}
+	p.warn(changed.Warnings)
+	return nil
+}
+
+// warn prints what a key is not good for at the moment.
+func (p program) warn(warnings []string) {
+	for _, w := range warnings {
+		fmt.Fprintf(p.stderr, "1bit key: warning: %s\n", w)
+	}
 }
 
 func revokeKeys(ctx context.Context, p program, args []string) error {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -64,7 +66,11 @@ func TestDocumentsByKeyAndPolicy(t *testing.T) {
 	if said, _ := b.told(key, "large", "How deep is the well?"); said != "" {
 		t.Errorf("a key that is not bound is told %q", said)
 	}
-	bound, _ := b.key(fmt.Sprintf(`,"collections":[%q],"bind":true`, store))
+	bound, _ := b.key(`,"collections":["House"],"bind":true`)
+	wrong := exec.Command(binary, "key", "create", "wrong", "--collection", "Hosue", "--bind", "--socket", filepath.Join(b.state, "admin.sock"))
+	if out, err := wrong.CombinedOutput(); err == nil || !strings.Contains(string(out), `"House" (`+store+`)`) {
+		t.Errorf("a collection that there is not: %s", out)
+	}
 	said, answer := b.told(bound, "large", "How deep is the well?")
 	if !strings.HasPrefix(said, store+"; n=2; hybrid") || !strings.Contains(answer, `"file_citation"`) || !strings.Contains(answer, "well.md") {
 		t.Errorf("a bound key: %q, %s", said, answer)

@@ -314,6 +314,70 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// TestKeysNameWhatThereIs: a key for a collection that its owner does not see is refused, one for a model that is not here is made
+// with a warning, and what a key named before is not looked at again.
+func TestKeysNameWhatThereIs(t *testing.T) {
+	w := newWorld(t)
+	ada, err := w.store.CreatePerson(t.Context(), store.System(), store.Person{Name: "ada", Role: store.RoleMember})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.shelf.ada = ada.ID
+	as := func(p *auth.Principal, method, path, body string) (int, string) {
+		r := httptest.NewRequest(method, admin.Prefix+path, strings.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		out := httptest.NewRecorder()
+		w.admin.ServeAs(out, r, p)
+		return out.Code, out.Body.String()
+	}
+	her := &auth.Principal{Kind: auth.Login, Actor: store.Actor{Person: ada.ID}, Name: "ada", Role: store.RoleMember}
+	var made admin.MadeKey
+	for _, c := range []struct {
+		name   string
+		by     *auth.Principal
+		body   string
+		status int
+		want   string // in the answer
+		says   string // is not
+	}{
+		{"a collection by its name", her, `{"name":"k","collections":["House","vs_1"],"bind":true}`, 201, "\"collections\": [\n    \"vs_1\"\n  ]", "warnings"},
+		{"none of that name", her, `{"name":"k","collections":["Hosue"],"bind":true}`, 400, `no collection that has the id \"Hosue\", or alone this name; there are \"House\" (vs_1)`, ""},
+		{"for her, by the console", auth.Local(), `{"name":"k","owner":"` + ada.ID + `","collections":["House"]}`, 201, `"vs_1"`, ""},
+		{"for the admin, who does not see it", auth.Local(), `{"name":"k","collections":["vs_1"]}`, 400, "there is none", ""},
+		{"for somebody else, by her", her, `{"name":"k","owner":"nobody","collections":["Hosue"]}`, 404, "", "House"},
+		{"by a key, which makes none", &auth.Principal{Kind: auth.KeyHolder, Actor: her.Actor, Role: her.Role, Key: &store.Key{}}, `{"name":"k","collections":["Hosue"]}`, 403, "key_not_allowed", "House"},
+		{"a model", her, `{"name":"k","models":["small","l*"]}`, 201, `"small"`, "warnings"},
+		{"a model that is not here", her, `{"name":"k","models":["samll","huge*","large"]}`, 201, `"no model is called \"samll\" at the moment; there are small, large"`, `\"large\" at`},
+	} {
+		status, text := as(c.by, "POST", "/keys", c.body)
+		if status != c.status || !strings.Contains(text, c.want) || c.says != "" && strings.Contains(text, c.says) {
+			t.Errorf("%s: %d %s", c.name, status, text)
+		}
+		if c.status == 201 {
+			made = admin.MadeKey{}
+			if err := json.Unmarshal([]byte(text), &made); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(made.Warnings) != 2 {
+		t.Errorf("warned %q", made.Warnings)
+	}
+	if status, text := as(her, "PATCH", "/keys/"+made.ID, `{"collections":["vs_9"]}`); status != 400 || !strings.Contains(text, "collection_not_found") {
+		t.Errorf("a change: %d %s", status, text)
+	}
+	if status, text := as(her, "PATCH", "/keys/"+made.ID, `{"collections":["house"],"models":["samll","tiny"]}`); status != 400 {
+		t.Errorf("a change: %d %s", status, text)
+	}
+	if status, text := as(her, "PATCH", "/keys/"+made.ID, `{"collections":["House"],"models":["samll","tiny"]}`); status != 200 || strings.Count(text, "at the moment") != 1 || !strings.Contains(text, `"vs_1"`) {
+		t.Errorf("a change: %d %s", status, text)
+	}
+	w.shelf.ada, w.shelf.did = "", nil // the collection has gone
+	if status, text := as(her, "PATCH", "/keys/"+made.ID, `{"collections":["vs_1"],"name":"other"}`); status != 200 || len(w.shelf.did) > 0 {
+		t.Errorf("what it named before: %d %s, %v", status, text, w.shelf.did)
+	}
+}
+
 func request(key string) *http.Request {
 	r := httptest.NewRequest("GET", "/v1/models", nil)
 	r.Header.Set("Authorization", "Bearer "+key)

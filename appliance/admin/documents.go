@@ -13,6 +13,9 @@ type Documents interface {
 	Collections(ctx context.Context, after string, limit int) ([]Collection, error)
 	ShareCollection(ctx context.Context, who store.Actor, id string, s Sharing) (Collection, error)
 	DeleteCollection(ctx context.Context, who store.Actor, id string) error
+	// Resolve finds the collection that a person may see by its id, or by the name that one alone of those has. When there is
+	// none, id is empty, and others are collections that the person may see, as many as a message can name.
+	Resolve(ctx context.Context, person, word string) (id string, others []string, err error)
 	// Forget deletes the files and collections of a person who has gone.
 	Forget(ctx context.Context, person string) error
 }

@@ -1,7 +1,10 @@
 package admin
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"onebit/appliance/auth"
@@ -66,9 +69,9 @@ func shownKey(k store.Key) Key {
 // KeyChange is what is to be different about a key, or what a new one is. What is absent stays, or is the default.
 type KeyChange struct {
 	Name              *string    `json:"name,omitempty"`
-	Models            *[]string  `json:"models,omitempty"`
+	Models            *[]string  `json:"models,omitempty" about:"patterns with * and ?; one that fits no model is a warning, since the model may come later"`
 	Endpoints         *[]string  `json:"endpoints,omitempty"`
-	Collections       *[]string  `json:"collections,omitempty"`
+	Collections       *[]string  `json:"collections,omitempty" about:"ids, or names that one collection alone has, of those that the owner may see"`
 	Bind              *bool      `json:"bind,omitempty" about:"add passages of the collections to chats; there must be some"`
 	RequestsPerMinute *int       `json:"requests_per_minute,omitempty"`
 	TokensPerDay      *int64     `json:"tokens_per_day,omitempty"`
@@ -114,7 +117,14 @@ type NewKey struct {
 // MadeKey is a new key, with the secret that is shown this once.
 type MadeKey struct {
 	Key
-	Secret string `json:"secret" about:"what a client sends; the box keeps only its hash"`
+	Secret   string   `json:"secret" about:"what a client sends; the box keeps only its hash"`
+	Warnings []string `json:"warnings,omitempty" about:"what the key is not good for at the moment"`
+}
+
+// ChangedKey is a key after a change.
+type ChangedKey struct {
+	Key
+	Warnings []string `json:"warnings,omitempty" about:"what the key is not good for at the moment"`
 }
 
 type keyList struct {
@@ -140,19 +150,8 @@ func (a *Admin) keyRoutes() []route {
 		op("PATCH", "/keys/{id}", everyone, "change a key", func(c *call, in struct {
 			identified
 			KeyChange
-		}) (Key, error) {
-			k, err := s.Key(c.ctx(), c.actor(), in.ID)
-			if err != nil {
-				return Key{}, err
-			}
-			if err := in.apply(&k); err != nil {
-				return Key{}, err
-			}
-			if err := a.cfg.Auth.UpdateKey(c.ctx(), c.who, k); err != nil {
-				return Key{}, err
-			}
-			k, err = s.Key(c.ctx(), c.actor(), in.ID)
-			return shownKey(k), err
+		}) (ChangedKey, error) {
+			return a.changeKey(c, in.ID, in.KeyChange)
 		}),
 		op("DELETE", "/keys/{id}", everyone, "revoke a key; its running requests end within a second", func(c *call, in identified) (none, error) {
 			return none{}, s.RevokeKey(c.ctx(), c.actor(), in.ID)
@@ -172,6 +171,10 @@ func (a *Admin) makeKey(c *call, in NewKey) (MadeKey, error) {
 		}
 		k.Owner = owner
 	}
+	warnings, err := a.named(c, &k, store.Key{})
+	if err != nil {
+		return MadeKey{}, err
+	}
 	create := a.cfg.Auth.CreateKey
 	if in.Guest {
 		create = a.cfg.Auth.GuestPass
@@ -180,7 +183,80 @@ func (a *Admin) makeKey(c *call, in NewKey) (MadeKey, error) {
 	if err != nil {
 		return MadeKey{}, err
 	}
-	return MadeKey{shownKey(made), secret.Expose()}, nil
+	return MadeKey{shownKey(made), secret.Expose(), warnings}, nil
+}
+
+func (a *Admin) changeKey(c *call, id string, change KeyChange) (ChangedKey, error) {
+	s := a.cfg.Store
+	k, err := s.Key(c.ctx(), c.actor(), id)
+	if err != nil {
+		return ChangedKey{}, err
+	}
+	before := k
+	if err := change.apply(&k); err != nil {
+		return ChangedKey{}, err
+	}
+	warnings, err := a.named(c, &k, before)
+	if err != nil {
+		return ChangedKey{}, err
+	}
+	if err := a.cfg.Auth.UpdateKey(c.ctx(), c.who, k); err != nil {
+		return ChangedKey{}, err
+	}
+	k, err = s.Key(c.ctx(), c.actor(), id)
+	return ChangedKey{shownKey(k), warnings}, err
+}
+
+// named looks at what a key names that it did not name before. The id of a collection is the box's word, which nobody knows in
+// advance: what is none is refused, and names become ids. Models have names that people choose, and may come after their keys:
+// a name of none is a warning.
+func (a *Admin) named(c *call, k *store.Key, before store.Key) (warnings []string, err error) {
+	owner := cmp.Or(k.Owner, c.who.Person)
+	// whoever is refused anyway is not told what there is
+	if c.who.MayMakeKeys() != nil || !c.who.Admin && owner != c.who.Person || auth.CheckKey(*k) != nil {
+		return nil, nil
+	}
+	k.Collections = slices.Clone(k.Collections)
+	for i, word := range k.Collections {
+		if slices.Contains(before.Collections, word) {
+			continue
+		}
+		id, others, err := a.cfg.Documents.Resolve(c.ctx(), owner, word)
+		if err != nil {
+			return nil, err
+		}
+		if id == "" {
+			return nil, &engine.InvalidError{Param: "collections", Code: "collection_not_found",
+				Message: fmt.Sprintf("the key's owner sees no collection that has the id %q, or alone this name; %s", word, thereAre(others))}
+		}
+		k.Collections[i] = id
+	}
+	slices.Sort(k.Collections)
+	k.Collections = slices.Compact(k.Collections)
+	var models []string
+	for _, m := range a.cfg.Box.Models() {
+		models = append(models, m.Name)
+	}
+	for _, p := range k.Models {
+		if !slices.Contains(before.Models, p) && !slices.ContainsFunc(models, func(name string) bool { return auth.Match(p, name) }) {
+			warnings = append(warnings, fmt.Sprintf("no model is called %q at the moment; %s", p, thereAre(models)))
+		}
+	}
+	return warnings, nil
+}
+
+// most is how many things a message names.
+const most = 20
+
+// thereAre names what there is.
+func thereAre(all []string) string {
+	switch {
+	case len(all) == 0:
+		return "there is none"
+	case len(all) > most:
+		return "there are " + strings.Join(all[:most], ", ") + " and more"
+	}
+	return "there are " + strings.Join(all, ", ")
 }
 
 // onlyAdmin is whose keys the console makes when it does not say: the console itself is nobody.

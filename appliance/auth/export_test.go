@@ -4,7 +4,6 @@ import "context"
 
 // What the tests look at from outside.
 var (
-	Match         = match
 	Canonical     = canonical
 	CheckPassword = checkPassword
 )

@@ -24,8 +24,8 @@ const (
 	guestConcurrency = 2
 )
 
-// mayMakeKeys returns why p can neither make nor change keys, or nil: a key's limits are not for whoever they limit.
-func (p *Principal) mayMakeKeys() error {
+// MayMakeKeys returns why p can neither make nor change keys, or nil: a key's limits are not for whoever they limit.
+func (p *Principal) MayMakeKeys() error {
 	switch {
 	case p.Kind == Anonymous:
 		return errNeedKey
@@ -39,7 +39,7 @@ func (p *Principal) mayMakeKeys() error {
 
 // UpdateKey changes a key of p's, or, where p is an admin, of anybody's. Who may not make keys may not widen one either.
 func (a *Auth) UpdateKey(ctx context.Context, p *Principal, k store.Key) error {
-	if err := p.mayMakeKeys(); err != nil {
+	if err := p.MayMakeKeys(); err != nil {
 		return err
 	}
 	if err := CheckKey(k); err != nil {
@@ -51,7 +51,7 @@ func (a *Auth) UpdateKey(ctx context.Context, p *Principal, k store.Key) error {
 // CreateKey makes an API key for p, or, where p is an admin, for another owner. It returns the key itself too: this once,
 // since only its SHA-256 is stored. A key that is not an admin's cannot make keys, or it could make one with a wider scope.
 func (a *Auth) CreateKey(ctx context.Context, p *Principal, k store.Key) (store.Key, Secret, error) {
-	if err := p.mayMakeKeys(); err != nil {
+	if err := p.MayMakeKeys(); err != nil {
 		return store.Key{}, Secret{}, err
 	}
 	if err := CheckKey(k); err != nil {

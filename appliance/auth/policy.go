@@ -20,7 +20,7 @@ type scope struct {
 
 // check returns the refusal of a use that is outside the scope, or nil.
 func (s scope) check(u Use) error {
-	if len(s.endpoints) > 0 && !slices.ContainsFunc(s.endpoints, func(p string) bool { return match(canonical(p), canonical(u.Endpoint)) }) {
+	if len(s.endpoints) > 0 && !slices.ContainsFunc(s.endpoints, func(p string) bool { return Match(canonical(p), canonical(u.Endpoint)) }) {
 		return forbidden("endpoint_not_allowed", "the key is not for "+canonical(u.Endpoint))
 	}
 	if u.Model != "" && !within(s.models, u.Model) {
@@ -35,7 +35,7 @@ func (s scope) check(u Use) error {
 }
 
 func within(patterns []string, name string) bool {
-	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return match(p, name) })
+	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return Match(p, name) })
 }
 
 // canonical writes the path of an endpoint in one way: with a leading slash, without /v1 and closing slashes.
@@ -47,9 +47,9 @@ func canonical(path string) string {
 	return path
 }
 
-// match reports whether all of name fits a pattern, in which * stands for any text, slashes and none included, and ? for
+// Match reports whether all of name fits a pattern, in which * stands for any text, slashes and none included, and ? for
 // one byte. Everything else stands for itself: names are compared as they are, letter case included.
-func match(pattern, name string) bool {
+func Match(pattern, name string) bool {
 	p, n, star, mark := 0, 0, -1, 0
 	for n < len(name) {
 		switch {

@@ -44,7 +44,7 @@ func TestBackupAndRestore(t *testing.T) {
 	f, person := box(t)
 	ctx := t.Context()
 	blob, m := f.backup(store.BackupOptions{Passphrase: passphrase, Files: map[string][]byte{"box.yaml": []byte("name: den\n")}})
-	if m.Schema != 1004 || m.Audit == 0 || len(m.AuditHash) != 64 || m.IncludesCA || !m.Created.Equal(f.clock.Now()) {
+	if m.Schema != 1005 || m.Audit == 0 || len(m.AuditHash) != 64 || m.IncludesCA || !m.Created.Equal(f.clock.Now()) {
 		t.Errorf("%+v", m)
 	}
 	same(t, len(m.Models), 1)

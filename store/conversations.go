@@ -52,8 +52,11 @@ const (
 		on conflict(name) do update set conversation = excluded.conversation, at = excluded.at`
 	trimConversationNames = `delete from conversation_names where name in (select name from conversation_names
 		where conversation = (select n from conversations where id = ?1) order by at desc, name limit -1 offset ?2)`
-	trimConversations = `delete from conversations where n in (select n from conversations order by used, n
-		limit max(0, (select count(*) from conversations) - ?))`
+	conversationHolders = "select scope, count(*) from conversations group by scope order by 2 desc"
+	trimHolder          = "delete from conversations where n in (select n from conversations where scope = ? order by used, n limit ?)"
+	// the oldest of each that holds so many, the oldest first
+	trimHolders = `delete from conversations where n in (select n from (select n, min(used) as used from conversations group by scope having count(*) >= ?)
+		order by used, n limit ?)`
 	// the first of the names that is known
 	findConversation = `select c.n, c.id, c.place, c.class, c.confidence, c.module, c.tokens, c.turns, c.until, c.first, c.used, c.detail
 		from json_each(?1) j join conversations c on c.n = coalesce((select conversation from conversation_names where name = unhex(j.value)),
@@ -77,7 +80,8 @@ func (a Actor) scope() []byte {
 }
 
 // PutConversation keeps a conversation, or what has become of it since. It never waits for the disk, and in a crash the last
-// moments are lost, never a part of a row. Beside the latest 100,000 the one that was longest not asked for goes.
+// moments are lost, never a part of a row. Of more than 100,000 the one goes that was longest not asked for of the key, or the
+// person without one, that has most: nobody pushes out those of somebody who has fewer.
 func (s *Store) PutConversation(c Conversation) error {
 	if _, err := name16(c.ID); err != nil || c.Place == "" || len(c.Detail) > MaxConversationDetail || !json.Valid(c.Detail) {
 		return fmt.Errorf("keeping a conversation: %w: it needs an id, a place and a detail that is JSON of at most %d bytes", ErrInvalid, MaxConversationDetail)
@@ -161,8 +165,60 @@ func (s *Store) putConversations(ctx context.Context, t *txn, all map[string]Con
 		return nil
 	}
 	s.untrimmed = 0
-	_, err := t.exec(ctx, trimConversations, s.talks)
+	return t.trimConversations(ctx, int64(s.talks))
+}
+
+// holder is who has conversations, and how many.
+type holder struct {
+	scope []byte
+	n     int64
+}
+
+// trimConversations leaves so many: each time the oldest of whoever has most goes.
+func (t *txn) trimConversations(ctx context.Context, most int64) error {
+	var excess int64
+	if err := t.row(ctx, countConversations).Scan(&excess); err != nil {
+		return err
+	}
+	if excess -= most; excess <= 0 {
+		return nil
+	}
+	rows, err := t.query(ctx, conversationHolders)
+	all, err := sqlite.Collect(rows, err, func(r sqlite.Row) (h holder, err error) { return h, r.Scan(&h.scope, &h.n) })
+	if err != nil {
+		return err
+	}
+	level, rest := leveled(all, excess)
+	for _, h := range all {
+		if h.n <= level {
+			break
+		}
+		if _, err := t.exec(ctx, trimHolder, h.scope, h.n-level); err != nil {
+			return err
+		}
+	}
+	if rest > 0 {
+		_, err = t.exec(ctx, trimHolders, level, rest)
+	}
 	return err
+}
+
+// leveled says to how many each holder is cut back, the largest first, so that the excess goes, and how many then have to lose
+// one more. all begins with the largest.
+func leveled(all []holder, excess int64) (level, rest int64) {
+	var above int64 // what those before hold
+	for i, h := range all {
+		above += h.n
+		var next int64
+		if i+1 < len(all) {
+			next = all[i+1].n
+		}
+		if n := int64(i + 1); above-n*next >= excess {
+			level = (above - excess + n - 1) / n
+			return level, excess - (above - n*level)
+		}
+	}
+	return 0, 0
 }
 
 // FindConversation returns the conversation of the first of the names that is known. What waits for its group commit is not

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -123,6 +124,92 @@ func TestConversationsBound(t *testing.T) {
 	for n, want := range map[int]error{0: nil, 1: store.ErrNotFound, 500: store.ErrNotFound, 999: nil} {
 		_, err := s.FindConversation(ctx, []string{digits(n)})
 		wantErr(t, err, want)
+	}
+}
+
+// TestConversationsFair: of too many, each time the oldest goes of whoever has most; of equals, of whose is oldest. A restart changes
+// nothing of that.
+func TestConversationsFair(t *testing.T) {
+	const bound = 60
+	for seed := range uint64(12) {
+		draw := rand.New(rand.NewPCG(seed, 8))
+		dir := t.TempDir()
+		f, ctx := open(t, dir), t.Context()
+		holders := make([]store.Actor, 1+draw.IntN(8)*draw.IntN(8))
+		for i := range holders {
+			holders[i] = f.person(fmt.Sprint("p", i), store.RoleMember)
+			if i%2 > 0 {
+				k, err := f.CreateKey(ctx, holders[i], store.Key{}, hashOf(fmt.Sprint(i)))
+				f.must(err)
+				holders[i].Key = k.ID
+			}
+		}
+		left := make([][]int, len(holders)) // the oldest first
+		put := func(s *store.Store, n int) {
+			who := min(draw.IntN(len(holders)), draw.IntN(len(holders))) // some have more
+			f.clock.add(time.Second)
+			f.must(s.PutConversation(talk(f, holders[who], n)))
+			left[who] = append(left[who], n)
+		}
+		for n := range 150 {
+			put(f.Store, n)
+		}
+		f.must(f.Close())
+		s, err := store.Open(ctx, store.Config{Dir: dir, Clock: f.clock.Now, Conversations: bound})
+		f.must(err)
+		put(s, 150)
+		f.must(s.Flush(ctx))
+		for range 151 - bound {
+			who := 0
+			for i := range left {
+				if len(left[i]) > len(left[who]) || len(left[i]) == len(left[who]) && len(left[i]) > 0 && left[i][0] < left[who][0] {
+					who = i
+				}
+			}
+			left[who] = left[who][1:]
+		}
+		want := map[int]bool{}
+		for _, l := range left {
+			for _, n := range l {
+				want[n] = true
+			}
+		}
+		for n := range 151 {
+			if _, err := s.FindConversation(ctx, []string{digits(n)}); (err == nil) != want[n] {
+				t.Errorf("seed %d: of %d holders, conversation %d: %v", seed, len(holders), n, err)
+			}
+		}
+		f.must(s.Close())
+	}
+}
+
+// TestOneOfVeryMany: a key with very many conversations costs nobody else one.
+func TestOneOfVeryMany(t *testing.T) {
+	f, ctx := open(t, t.TempDir()), t.Context()
+	f.must(f.Close())
+	dir := t.TempDir()
+	for n := range 3 { // over restarts
+		s, err := store.Open(ctx, store.Config{Dir: dir, Clock: f.clock.Now, Conversations: 100})
+		f.must(err)
+		ada, err := s.CreatePerson(ctx, store.System(), store.Person{Name: fmt.Sprint("Ada", n), Role: store.RoleMember})
+		f.must(err)
+		f.must(s.PutConversation(talk(f, store.Actor{Person: ada.ID}, n)))
+		for many := range 600 {
+			f.clock.add(time.Second)
+			f.must(s.PutConversation(talk(f, store.Actor{}, 1000*(n+1)+many)))
+			if many%50 == 49 {
+				f.must(s.Flush(ctx))
+			}
+		}
+		for before := range n + 1 {
+			if _, err := s.FindConversation(ctx, []string{digits(before)}); err != nil {
+				t.Errorf("the only conversation of somebody: %v", err)
+			}
+		}
+		if kept, err := s.Conversations(ctx); err != nil || kept > 400 {
+			t.Errorf("%d are kept, %v", kept, err)
+		}
+		f.must(s.Close())
 	}
 }
 

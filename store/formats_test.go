@@ -24,6 +24,7 @@ var released = map[int]string{
 	1002: "dad91c313097d4119391aa769d2fd219a8a17eef0f08b0cbc989a9670b40c5d3",
 	1003: "60f8e5e8a756b53471d52bd1bd47c5943bf683b70db15a8e477eb3a74ea2b538",
 	1004: "09c7d24ee09225b88e060f0bfb1e3297e20976189ea92a1a0cdc35bd7e455a0b",
+	1005: "5c2d2d538f90b87312650a76b51d79c3605d9364e63ef57666108a41c5bc3f53",
 }
 
 // TestReleasedMigrationsStay holds each migration to its hash.
@@ -100,6 +101,9 @@ func whole(t *testing.T, s *store.Store, rows string) {
 	}
 	if k, p, err := s.KeyByHash(ctx, hashOf("key bea")); err != nil || k.Name != "bea" || p.Name != "bea" {
 		t.Errorf("the key: %+v, %+v, %v", k, p, err)
+	}
+	if k, _, err := s.KeyByHash(ctx, hashOf("key bea")); err != nil || k.Priority != "interactive" || k.Weight != 1 {
+		t.Errorf("the key is less than it was: %+v, %v", k, err)
 	}
 	if m, err := s.Model(ctx, "chat"); err != nil || m.Path != "/models/m.gguf" || m.Size != 7 {
 		t.Errorf("the model: %+v, %v", m, err)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -33,12 +34,23 @@ type Key struct {
 	RequestsPerMinute int      // 0: no limit
 	TokensPerDay      int64    // prompt and completion; 0: no limit
 	Concurrency       int      // 0: no limit
+	Priority          string   // the highest that its requests may have: interactive, normal or background; empty when created: interactive
+	Weight            int      // of its share of a model beside other keys', 1 to MaxWeight; only an admin gives more than 1; 0 when created: 1
 	Privacy           Privacy  // empty when created: metadata
 	Created           time.Time
 	Expires           time.Time // zero: never
 	Revoked           time.Time // zero: it is not
 	LastUsed          time.Time // to the minute or so
 }
+
+// anyPriority is the priority of keys whose requests may be as urgent as they say.
+const anyPriority = "interactive"
+
+// errShares is [ErrForbidden] to whoever would help themselves to what is others'.
+var errShares = fmt.Errorf("%w: only an admin gives a key a larger weight, since it takes from all others", ErrForbidden)
+
+// MaxWeight is how many shares of a model a key may have.
+const MaxWeight = 100
 
 // Active tells whether the key opens anything at a moment.
 func (k Key) Active(now time.Time) bool {
@@ -47,16 +59,16 @@ func (k Key) Active(now time.Time) bool {
 
 const (
 	keyColumns = `k.id, k.owner, k.name, k.prefix, k.models, k.endpoints, k.collections, k.admin, k.rpm, k.tpd, k.concurrency,
-		k.privacy, k.created, k.expires, k.revoked, k.used, k.bind`
+		k.privacy, k.created, k.expires, k.revoked, k.used, k.bind, k.priority, k.weight`
 	keyByHash = "select " + keyColumns + `, p.id, p.name, p.role, p.created, p.expires, p.disabled
 		from keys k join people p on p.id = k.owner where k.hash = ?`
 	keyByID   = "select " + keyColumns + " from keys k where k.id = ?1 and (?2 or k.owner = ?3)"
 	allKeys   = "select " + keyColumns + " from keys k where ?1 or k.owner = ?2 order by k.created, k.id"
 	insertKey = `insert into keys(id, hash, owner, name, prefix, models, endpoints, collections, admin, rpm, tpd, concurrency,
-			privacy, created, expires, revoked, used, bind)
-		values(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?)`
+			privacy, created, expires, revoked, used, bind, priority, weight)
+		values(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?, ?, ?)`
 	updateKey = `update keys set name = ?2, models = ?3, endpoints = ?4, collections = ?5, admin = ?6, rpm = ?7, tpd = ?8,
-		concurrency = ?9, privacy = ?10, expires = ?11, bind = ?12 where id = ?1`
+		concurrency = ?9, privacy = ?10, expires = ?11, bind = ?12, priority = ?13, weight = ?14 where id = ?1`
 	revokeKey = "update keys set revoked = case when revoked = 0 then ?2 else revoked end where id = ?1 and (?3 or owner = ?4)"
 	deleteKey = "delete from keys where id = ?1 and (?2 or owner = ?3)"
 )
@@ -66,7 +78,7 @@ func scanKey(r sqlite.Row, more ...any) (k Key, err error) {
 	var models, endpoints, collections string
 	var created, expires, revoked, used int64
 	err = r.Scan(append([]any{&k.ID, &k.Owner, &k.Name, &k.Prefix, &models, &endpoints, &collections, &k.Admin,
-		&k.RequestsPerMinute, &k.TokensPerDay, &k.Concurrency, &k.Privacy, &created, &expires, &revoked, &used, &k.Bind}, more...)...)
+		&k.RequestsPerMinute, &k.TokensPerDay, &k.Concurrency, &k.Privacy, &created, &expires, &revoked, &used, &k.Bind, &k.Priority, &k.Weight}, more...)...)
 	if err != nil {
 		return k, err
 	}
@@ -101,7 +113,8 @@ func words(text string) (l []string, err error) {
 	return l, err
 }
 
-// CreateKey makes a key with a fresh id. An empty Owner is the actor. Only admins make admin keys, and keys for others.
+// CreateKey makes a key with a fresh id. An empty Owner is the actor. Only admins make admin keys, keys of more than one share,
+// and keys for others.
 func (s *Store) CreateKey(ctx context.Context, a Actor, k Key, hash [32]byte) (Key, error) {
 	if k.Owner == "" {
 		k.Owner = a.Person
@@ -109,6 +122,7 @@ func (s *Store) CreateKey(ctx context.Context, a Actor, k Key, hash [32]byte) (K
 	if k.Privacy == "" {
 		k.Privacy = PrivacyMetadata
 	}
+	k.Priority, k.Weight = cmp.Or(k.Priority, anyPriority), cmp.Or(k.Weight, 1)
 	err := s.write(ctx, func(t *txn) error {
 		if err := a.about(k.Owner); err != nil {
 			return err
@@ -116,10 +130,13 @@ func (s *Store) CreateKey(ctx context.Context, a Actor, k Key, hash [32]byte) (K
 		if k.Admin && !a.Admin {
 			return ErrForbidden
 		}
+		if k.Weight > 1 && !a.Admin {
+			return errShares
+		}
 		k.ID, k.Created, k.Revoked, k.LastUsed = newID(t.now), sqlite.Moment(sqlite.Stamp(t.now)), time.Time{}, time.Time{}
 		_, err := t.exec(ctx, insertKey, k.ID, hash[:], k.Owner, k.Name, k.Prefix, listed(k.Models), listed(k.Endpoints),
 			listed(k.Collections), k.Admin, k.RequestsPerMinute, k.TokensPerDay, k.Concurrency, string(k.Privacy),
-			sqlite.Stamp(k.Created), sqlite.Stamp(k.Expires), k.Bind)
+			sqlite.Stamp(k.Created), sqlite.Stamp(k.Expires), k.Bind, k.Priority, k.Weight)
 		if err != nil {
 			return err
 		}
@@ -162,7 +179,7 @@ func (s *Store) Key(ctx context.Context, a Actor, id string) (Key, error) {
 	return k, nil
 }
 
-// UpdateKey changes a key's name, scopes, limits, privacy and expiry. Only an admin makes it an admin key.
+// UpdateKey changes a key's name, scopes, limits, privacy and expiry. Only an admin makes it an admin key, or its share larger.
 func (s *Store) UpdateKey(ctx context.Context, a Actor, k Key) error {
 	err := s.write(ctx, func(t *txn) error {
 		old, err := scanKey(t.row(ctx, keyByID, k.ID, a.Admin, a.who()))
@@ -172,8 +189,11 @@ func (s *Store) UpdateKey(ctx context.Context, a Actor, k Key) error {
 		if k.Admin && !old.Admin && !a.Admin {
 			return ErrForbidden
 		}
+		if k.Weight > old.Weight && !a.Admin {
+			return errShares
+		}
 		if _, err := t.exec(ctx, updateKey, k.ID, k.Name, listed(k.Models), listed(k.Endpoints), listed(k.Collections),
-			k.Admin, k.RequestsPerMinute, k.TokensPerDay, k.Concurrency, string(k.Privacy), sqlite.Stamp(k.Expires), k.Bind); err != nil {
+			k.Admin, k.RequestsPerMinute, k.TokensPerDay, k.Concurrency, string(k.Privacy), sqlite.Stamp(k.Expires), k.Bind, k.Priority, k.Weight); err != nil {
 			return err
 		}
 		t.access = true

@@ -187,12 +187,27 @@ func TestKeys(t *testing.T) {
 	f.must(err)
 	same(t, got, k)
 	same(t, p.ID, a.Person)
+	if got.Priority != "interactive" || got.Weight != 1 {
+		t.Errorf("as nobody said: %q, %d", got.Priority, got.Weight)
+	}
 
 	k.Name, k.Models, k.Endpoints, k.Collections, k.Concurrency = "desk", nil, []string{"/v1/embeddings"}, []string{"c"}, 1
+	k.Priority = "background"
 	f.must(f.UpdateKey(ctx, a, k))
 	got, err = f.Key(ctx, a, k.ID)
 	f.must(err)
 	same(t, got, k)
+	k.Weight = 2
+	wantErr(t, f.UpdateKey(ctx, a, k), store.ErrForbidden)
+	f.must(f.UpdateKey(ctx, store.System(), k))
+	k.Name = "an admin has given it two shares"
+	f.must(f.UpdateKey(ctx, a, k))
+	_, err = f.CreateKey(ctx, a, store.Key{Weight: 2}, hashOf("s4"))
+	wantErr(t, err, store.ErrForbidden)
+	for _, bad := range []store.Key{{Priority: "urgent"}, {Weight: store.MaxWeight + 1}, {Weight: -1}} {
+		_, err = f.CreateKey(ctx, store.System(), bad, hashOf("s5"))
+		wantErr(t, err, store.ErrInvalid)
+	}
 	k.Admin = true
 	wantErr(t, f.UpdateKey(ctx, a, k), store.ErrForbidden)
 

@@ -50,15 +50,16 @@ func (f fleet) Acquire(ctx context.Context, w gateway.Wish) (gateway.Hold, error
 			Message: "the file of the model " + name + " is not on this box; an admin sees why",
 		}
 	}
+	priority := f.b.bounded(p, w.Priority)
 	l, err := f.b.pool.Acquire(ctx, pool.Ask{
-		Model: name, Key: whose(p), Priority: f.b.bounded(p, w.Priority), Prompt: w.Prompt, Answer: w.Answer, Aside: w.Aside, Again: w.Again,
+		Model: name, Key: whose(p), Priority: priority, Weight: weight(p), Prompt: w.Prompt, Answer: w.Answer, Aside: w.Aside, Again: w.Again,
 	})
 	if err != nil {
 		return gateway.Hold{}, discreet(p, unready(name, err), err)
 	}
 	h := gateway.Hold{
 		Model:   gateway.Model{Name: name, Backend: l.Backend},
-		Release: l.Finish, Waited: l.Waited, Position: l.Position, Loaded: l.Loaded,
+		Release: l.Finish, Priority: priority, Waited: l.Waited, Position: l.Position, Loaded: l.Loaded,
 	}
 	m := &h.Model
 	if ok {
@@ -85,9 +86,21 @@ func whose(p *auth.Principal) string {
 func (b *box) bounded(p *auth.Principal, wanted queue.Priority) queue.Priority {
 	if p.Role == store.RoleGuest {
 		most, _ := queue.ParsePriority(b.now.Load().cfg.Queue.Guests) // it has been checked
-		return min(wanted, most)
+		wanted = min(wanted, most)
+	}
+	if p.Key != nil {
+		most, _ := queue.ParsePriority(p.Key.Priority) // so has this
+		wanted = min(wanted, most)
 	}
 	return wanted
+}
+
+// weight is how large the share is that whose names.
+func weight(p *auth.Principal) float64 {
+	if p.Key != nil {
+		return float64(p.Key.Weight)
+	}
+	return 1
 }
 
 // discreet is what somebody is told of err, said as told: why a model does not run may name folders and programs, and what

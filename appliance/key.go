@@ -28,6 +28,9 @@ itself, this once: the box keeps only its hash. revoke cuts what runs by the key
   --rpm N               requests a minute, 0 for no limit
   --tokens-per-day N    prompt and answer, 0 for no limit
   --concurrency N       requests at once, 0 for no limit
+  --priority PRIORITY   the highest that its requests may have: background, normal or interactive (unless it is said); those
+                        above it are lowered to it
+  --weight N            its share of a busy model beside other keys, 1 to 100; 2 is twice the share of one with 1
   --privacy LEVEL       what the request log keeps: none, metadata or full
   --expires WHEN        12h, 7d, 2027-01-31 or never
   --name NAME           with update: another name
@@ -54,6 +57,8 @@ func keyOptions(c *commandLine, k *admin.KeyChange) {
 	number(c, "rpm", &k.RequestsPerMinute)
 	number(c, "tokens-per-day", &k.TokensPerDay)
 	number(c, "concurrency", &k.Concurrency)
+	c.text("priority", &k.Priority)
+	number(c, "weight", &k.Weight)
 	c.text("privacy", &k.Privacy)
 	c.moment("expires", &k.Expires)
 }
@@ -104,13 +109,13 @@ func listKeys(ctx context.Context, p program, args []string) error {
 	for _, person := range people.People {
 		names[person.ID] = person.Name
 	}
-	rows := [][]string{{"ID", "BEGINS", "NAME", "OF", "SCOPE", "EXPIRES", "USED"}}
+	rows := [][]string{{"ID", "BEGINS", "NAME", "OF", "SCOPE", "PRIORITY", "WEIGHT", "EXPIRES", "USED"}}
 	for _, k := range all.Keys {
 		expires := date(k.Expires)
 		if k.Revoked != nil {
 			expires = "revoked"
 		}
-		rows = append(rows, []string{k.ID, k.Prefix, k.Name, names[k.Owner], keyScope(k), expires, date(k.Used)})
+		rows = append(rows, []string{k.ID, k.Prefix, k.Name, names[k.Owner], keyScope(k), k.Priority, strconv.Itoa(k.Weight), expires, date(k.Used)})
 	}
 	return table(p.stdout, rows)
 }
@@ -156,7 +161,7 @@ func showKey(ctx context.Context, p program, args []string) error {
 		{"id", k.ID}, {"name", k.Name}, {"begins", k.Prefix}, {"owner", k.Owner}, {"admin", fmt.Sprint(k.Admin)},
 		{"models", all(k.Models)}, {"endpoints", all(k.Endpoints)}, {"collections", all(k.Collections)},
 		{"requests a minute", limit(int64(k.RequestsPerMinute))}, {"tokens a day", limit(k.TokensPerDay)}, {"requests at once", limit(int64(k.Concurrency))},
-		{"privacy", k.Privacy}, {"created", date(&k.Created)}, {"expires", date(k.Expires)}, {"revoked", date(k.Revoked)}, {"used", date(k.Used)},
+		{"priority", "up to " + k.Priority}, {"weight", fmt.Sprint(k.Weight)}, {"privacy", k.Privacy}, {"created", date(&k.Created)}, {"expires", date(k.Expires)}, {"revoked", date(k.Revoked)}, {"used", date(k.Used)},
 	})
 }
 

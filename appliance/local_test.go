@@ -147,7 +147,7 @@ const password = "correct horse battery\n"
 func TestLocalCommands(t *testing.T) {
 	b := startBox(t)
 	ok(t, "anna\n"+password, "claim", "--code", b.code, b.address)
-	key := ok(t, "", "key", "create", "laptop", "--model", "qwen*", "--model", "gemma*", "--endpoint", "/models", "--rpm", "60", "--tokens-per-day", "1000", "--concurrency", "2", "--privacy", "none", "--expires", "7d")
+	key := ok(t, "", "key", "create", "laptop", "--model", "qwen*", "--model", "gemma*", "--endpoint", "/models", "--rpm", "60", "--tokens-per-day", "1000", "--concurrency", "2", "--priority", "background", "--weight", "2", "--privacy", "none", "--expires", "7d")
 	if !aKey.MatchString(key) {
 		t.Fatalf("the key is %q", key)
 	}
@@ -158,16 +158,20 @@ func TestLocalCommands(t *testing.T) {
 		t.Errorf("with another key: %d", got)
 	}
 	list := ok(t, "", "key", "list")
+	if !regexp.MustCompile(`laptop .* background +2 `).MatchString(list) {
+		t.Errorf("the list does not say the priority and the weight\n%s", list)
+	}
 	if !strings.Contains(list, "laptop") || !strings.Contains(list, "qwen*,gemma*,/models") || !strings.Contains(list, "anna") || strings.Contains(list, strings.TrimSpace(key)) {
 		t.Errorf("the list is\n%s", list)
 	}
-	ok(t, "", "key", "update", "laptop", "--rpm", "0", "--model", "", "--name", "desk")
+	ok(t, "", "key", "update", "laptop", "--rpm", "0", "--model", "", "--name", "desk", "--priority", "normal")
 	shown := ok(t, "", "key", "show", strings.TrimSpace(key))
-	for _, want := range []string{`name +desk`, `models +all`, `endpoints +/models`, `requests a minute +no limit`, `tokens a day +1000`, `privacy +none`} {
+	for _, want := range []string{`name +desk`, `models +all`, `endpoints +/models`, `requests a minute +no limit`, `tokens a day +1000`, `privacy +none`, `priority +up to normal`, `weight +2`} {
 		if !regexp.MustCompile(want).MatchString(shown) {
 			t.Errorf("it shows no %q:\n%s", want, shown)
 		}
 	}
+	refused(t, 1, "interactive, normal or background", "", "key", "update", "desk", "--priority", "urgent")
 	guest := ok(t, "", "key", "create", "visitor", "--guest")
 	ok(t, "", "key", "revoke", "desk", "visitor")
 	for _, k := range []string{key, guest} {

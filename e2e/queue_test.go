@@ -347,6 +347,43 @@ func TestQueueOrder(t *testing.T) {
 	}
 }
 
+// TestQueueKeys: a key's requests are no more urgent than the key may be, the answer says so, and a change counts at once.
+func TestQueueKeys(t *testing.T) {
+	b := newQueueBox(t, "{}", "one")
+	batch, id := b.key(`,"priority":"background","weight":2`)
+	line := func() string {
+		q := b.model("one")["queue"].(map[string]any)
+		return fmt.Sprint(q["interactive"], q["normal"], q["background"])
+	}
+	var all sync.WaitGroup
+	ask := func(key, priority, got string) {
+		all.Go(func() {
+			q := b.ask(t.Context(), key, "one", "slow-headers:150", "X-1bit-Priority", priority)
+			if q.status != 200 || q.header.Get("X-1bit-Priority") != got {
+				t.Errorf("%s: %d %v %s", priority, q.status, q.header, q.body)
+			}
+		})
+	}
+	all.Go(func() { b.ask(t.Context(), b.secret, "one", "slow-headers:3000") })
+	b.until("one", 1, 0)
+	ask(batch, "interactive", "background")
+	b.until("one", 1, 1)
+	ask(b.secret, "interactive", "")
+	b.until("one", 1, 2)
+	ask(batch, "background", "")
+	b.until("one", 1, 3)
+	if got := line(); got != "1 0 2" {
+		t.Errorf("in line: %s", got)
+	}
+	b.admin("PATCH", "/keys/"+id, `{"priority":"normal"}`)
+	ask(batch, "interactive", "normal")
+	b.until("one", 1, 4)
+	if got := line(); got != "1 1 2" {
+		t.Errorf("in line after the change: %s", got)
+	}
+	all.Wait()
+}
+
 // healthy is T21: /health answers in less than 10 ms while ten times as many requests stand in line as there are slots.
 func (b *queueBox) healthy(t *testing.T) {
 	t.Helper()

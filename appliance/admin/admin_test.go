@@ -306,6 +306,23 @@ func TestKeys(t *testing.T) {
 	if res := w.do(socket, "PATCH", admin.Prefix+"/keys/"+made.ID, `{"concurrency":-1}`); res.Code != 400 {
 		t.Errorf("a negative limit: %d %s", res.Code, res.Body)
 	}
+	for _, bad := range []string{`{"priority":"urgent"}`, `{"priority":""}`, `{"weight":0}`, `{"weight":101}`} {
+		if res := w.do(socket, "PATCH", admin.Prefix+"/keys/"+made.ID, bad); res.Code != 400 || !strings.Contains(res.Body.String(), "interactive, normal or background") && !strings.Contains(res.Body.String(), "1 to 100") {
+			t.Errorf("%s: %d %s", bad, res.Code, res.Body)
+		}
+	}
+	bound := get[struct {
+		Priority string
+		Weight   int
+	}](w, socket, "PATCH", admin.Prefix+"/keys/"+made.ID, `{"priority":"background","weight":3}`)
+	if bound.Priority != "background" || bound.Weight != 3 {
+		t.Errorf("%+v", bound)
+	}
+	for guest, want := range map[string]string{`"guest":true`: "normal", `"guest":true,"priority":"background"`: "background", `"guest":false`: "interactive"} {
+		if k := get[struct{ Priority string }](w, socket, "POST", admin.Prefix+"/keys", `{"name":"x",`+guest+`}`); k.Priority != want {
+			t.Errorf("%s: %q", guest, k.Priority)
+		}
+	}
 	if res := w.do(socket, "DELETE", admin.Prefix+"/keys/"+made.ID, ""); res.Code != 204 {
 		t.Errorf("revoking: %d %s", res.Code, res.Body)
 	}
@@ -402,6 +419,9 @@ func TestOthersDoNotExist(t *testing.T) {
 		out := httptest.NewRecorder()
 		w.admin.ServeAs(out, r, login)
 		return out
+	}
+	if res := as(ada, "POST", "/keys", `{"name":"most","weight":9}`); res.Code != 403 || !strings.Contains(res.Body.String(), "only an admin") {
+		t.Errorf("a member helps herself to others' shares: %d %s", res.Code, res.Body)
 	}
 	var made keyAnswer
 	if err := json.Unmarshal(as(ada, "POST", "/keys", `{"name":"mine"}`).Body.Bytes(), &made); err != nil || made.Owner != ada.ID {

@@ -26,6 +26,8 @@ type Key struct {
 	RequestsPerMinute int        `json:"requests_per_minute" about:"0 is no limit"`
 	TokensPerDay      int64      `json:"tokens_per_day" about:"prompt and answer; 0 is no limit"`
 	Concurrency       int        `json:"concurrency" about:"requests at once; 0 is no limit"`
+	Priority          string     `json:"priority" about:"interactive, normal or background: the highest that its requests may have"`
+	Weight            int        `json:"weight" about:"its shares of a model beside other keys"`
 	Privacy           string     `json:"privacy" about:"none, metadata or full: what the request log keeps"`
 	Created           time.Time  `json:"created"`
 	Expires           *time.Time `json:"expires" about:"null: never"`
@@ -61,7 +63,7 @@ func shownKey(k store.Key) Key {
 	return Key{
 		ID: k.ID, Owner: k.Owner, Name: k.Name, Prefix: k.Prefix, Models: some(k.Models), Endpoints: some(k.Endpoints),
 		Collections: some(k.Collections), Bind: k.Bind, Admin: k.Admin, RequestsPerMinute: k.RequestsPerMinute, TokensPerDay: k.TokensPerDay,
-		Concurrency: k.Concurrency, Privacy: string(k.Privacy), Created: k.Created, Expires: moment(k.Expires),
+		Concurrency: k.Concurrency, Priority: k.Priority, Weight: k.Weight, Privacy: string(k.Privacy), Created: k.Created, Expires: moment(k.Expires),
 		Revoked: moment(k.Revoked), Used: moment(k.LastUsed),
 	}
 }
@@ -76,6 +78,8 @@ type KeyChange struct {
 	RequestsPerMinute *int       `json:"requests_per_minute,omitempty"`
 	TokensPerDay      *int64     `json:"tokens_per_day,omitempty"`
 	Concurrency       *int       `json:"concurrency,omitempty"`
+	Priority          *string    `json:"priority,omitempty" about:"interactive, normal or background: requests that say a higher one get this; interactive when a key is made"`
+	Weight            *int       `json:"weight,omitempty" about:"1 to 100: its share of a busy model beside other keys, 1 when a key is made; only an admin raises it"`
 	Privacy           *string    `json:"privacy,omitempty"`
 	Expires           *time.Time `json:"expires,omitempty"`
 }
@@ -96,9 +100,14 @@ func (c KeyChange) apply(k *store.Key) error {
 	Set(&k.RequestsPerMinute, c.RequestsPerMinute)
 	Set(&k.TokensPerDay, c.TokensPerDay)
 	Set(&k.Concurrency, c.Concurrency)
+	Set(&k.Priority, c.Priority)
+	Set(&k.Weight, c.Weight)
 	Set(&k.Expires, c.Expires)
 	if c.Privacy != nil {
 		k.Privacy = store.Privacy(*c.Privacy)
+	}
+	if c.Weight != nil && *c.Weight < 1 || c.Priority != nil && *c.Priority == "" {
+		return &engine.InvalidError{Code: "invalid_value", Message: `"weight" is 1 to 100, and "priority" is interactive, normal or background: leave out what is to stay`}
 	}
 	if k.Bind && len(k.Collections) == 0 {
 		return &engine.InvalidError{Param: "bind", Code: "invalid_value", Message: `"bind" needs "collections": which documents are to be added?`}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"onebit/appliance/queue"
 	"onebit/store"
 )
 
@@ -22,6 +23,7 @@ const (
 	guestLongest     = 30 * 24 * time.Hour
 	guestPerMinute   = 20
 	guestConcurrency = 2
+	guestPriority    = queue.Normal
 )
 
 // MayMakeKeys returns why p can neither make nor change keys, or nil: a key's limits are not for whoever they limit.
@@ -87,6 +89,9 @@ func (a *Auth) GuestPass(ctx context.Context, p *Principal, k store.Key) (store.
 	if k.Concurrency == 0 {
 		k.Concurrency = guestConcurrency
 	}
+	if k.Priority == "" {
+		k.Priority = guestPriority.String()
+	}
 	return a.CreateKey(ctx, p, k)
 }
 
@@ -105,7 +110,12 @@ func CheckKey(k store.Key) error {
 			}
 		}
 	}
+	_, isPriority := queue.ParsePriority(k.Priority)
 	switch {
+	case k.Priority != "" && !isPriority:
+		return invalid("bad_priority", "the priority is interactive, normal or background: the highest that the key's requests may have")
+	case k.Weight < 0 || k.Weight > store.MaxWeight:
+		return invalid("bad_weight", fmt.Sprintf("the weight is 1 to %d: how many shares of a model the key has beside others", store.MaxWeight))
 	case k.RequestsPerMinute < 0 || k.RequestsPerMinute > maxPerMinute:
 		return invalid("bad_limit", fmt.Sprintf("requests a minute are 0 for no limit, or up to %d", maxPerMinute))
 	case k.Concurrency < 0 || k.Concurrency > maxConcurrency:

@@ -204,6 +204,9 @@ func (g *Gateway) fromFleet(ctx context.Context, w *reply, asked Wish) (*lease, 
 		return nil, err
 	}
 	w.position, w.loaded = m.Position, m.Loaded
+	if m.Priority != w.urgent {
+		w.Header().Set(priorityHeader, m.Priority.String())
+	}
 	if m.Position > 0 {
 		w.Header().Set("X-1bit-Queue-Position", strconv.Itoa(m.Position))
 		w.Header().Set("X-1bit-Queue-Ms", strconv.FormatInt(m.Waited.Milliseconds(), 10))

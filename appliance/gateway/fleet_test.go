@@ -16,6 +16,7 @@ import (
 
 	"onebit/appliance/config"
 	"onebit/appliance/gateway"
+	"onebit/appliance/queue"
 	"onebit/engine"
 	"onebit/engine/backend"
 	"onebit/engine/backendtest"
@@ -32,7 +33,8 @@ type fleet struct {
 	wishes []gateway.Wish
 	used   []engine.Usage // as they were given back with
 
-	position int // in line, that those who come are said to have had
+	position int             // in line, that those who come are said to have had
+	most     *queue.Priority // that a request may have; nil is any
 }
 
 func (f *fleet) Resolve(role gateway.Role, name string) (string, error) {
@@ -56,6 +58,9 @@ func (f *fleet) Acquire(_ context.Context, w gateway.Wish) (gateway.Hold, error)
 	f.out++
 	f.wishes = append(f.wishes, w)
 	h := gateway.Hold{Model: gateway.Model{Name: name, Device: cmp.Or(f.device, engine.CPU), Backend: f.models[name]}, Waited: f.load, Position: f.position}
+	if h.Priority = w.Priority; f.most != nil {
+		h.Priority = min(h.Priority, *f.most)
+	}
 	h.Release = func(u engine.Usage) {
 		f.mu.Lock()
 		defer f.mu.Unlock()

@@ -24,6 +24,7 @@ type Wish struct {
 type Hold struct {
 	Model
 	Release  func(engine.Usage) // gives it back, with what was used of it; no tokens at all when that is not known
+	Priority queue.Priority     // that the request has: no higher than whoever asks may have it
 	Waited   time.Duration      // in line
 	Position int                // in line when it came, 1 for the first; 0 when it did not wait
 	Loaded   bool               // it was not in memory when the request came
@@ -41,7 +42,7 @@ func wish(name string, req *engine.Request) Wish {
 	return w
 }
 
-// priorityHeader is by which a client says how urgent a request is.
+// priorityHeader is by which a client says how urgent a request is, and by which the answer says how urgent it was.
 const priorityHeader = "X-1bit-Priority"
 
 // retryHeader is by which the SDKs of OpenAI and Anthropic say how often they have tried a request before.

@@ -42,11 +42,22 @@ func TestLine(t *testing.T) {
 		if a.header.Get("X-1bit-Queue-Position") != "3" || a.header.Get("X-1bit-Queue-Ms") != "1500" || a.header.Get("X-1bit-Overhead-Us") != "0" {
 			t.Errorf("one that waited: %d %v", a.status, a.header)
 		}
+		if got := a.header.Get("X-1bit-Priority"); got != "" {
+			t.Errorf("it has what it wanted, and hears of %q", got)
+		}
 		ask("/v1/tokenize", `{"content":"hi"}`, "interactive")
 		if a := ask("/v1/chat/completions", chat, "urgent"); a.status != 400 {
 			t.Errorf("a priority that is none: %d", a.status)
 		}
+		most := queue.Background
+		f.most, f.load = &most, 0
+		for _, wanted := range []string{"interactive", ""} {
+			if a := ask("/v1/chat/completions", chat, wanted); a.status != 200 || a.header.Get("X-1bit-Priority") != "background" {
+				t.Errorf("one that wanted %q and may have background: %d %v", wanted, a.status, a.header)
+			}
+		}
 		synctest.Wait()
+		f.wishes = f.wishes[:3]
 		if len(f.wishes) != 3 || f.out != 0 {
 			t.Fatalf("%d wishes, %d are held", len(f.wishes), f.out)
 		}

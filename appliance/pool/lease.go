@@ -17,6 +17,7 @@ type Ask struct {
 	Model    string
 	Key      string         // out of whose share; people and programs that are told apart have different ones
 	Priority queue.Priority // beside others' requests
+	Weight   float64        // of the key's share beside others'; 0 is 1
 	Prompt   int            // tokens, at a guess
 	Answer   int            // tokens that the answer may have at most; 0 when that is not known
 	Aside    bool           // it takes no slot: it only needs the model in memory
@@ -83,7 +84,7 @@ func (e *BusyError) Error() string {
 func (p *Pool) Acquire(ctx context.Context, a Ask) (*Lease, error) {
 	begin := time.Now()
 	p.mu.Lock()
-	w := &waiter{ticket: queue.Ticket{Key: a.Key, Priority: a.Priority, Since: begin, Again: a.Again}, got: make(chan granted, 1)}
+	w := &waiter{ticket: queue.Ticket{Key: a.Key, Priority: a.Priority, Weight: a.Weight, Since: begin, Again: a.Again}, got: make(chan granted, 1)}
 	w.ticket.Owner = w
 	r, err := p.join(w, a)
 	p.mu.Unlock()

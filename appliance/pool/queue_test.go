@@ -141,6 +141,33 @@ func TestUrgency(t *testing.T) {
 	}
 }
 
+// TestWeight: while two keys wait, one of twice the weight has twice the turns.
+func TestWeight(t *testing.T) {
+	inBox(t, 10, func(t *testing.T, w *world) {
+		w.queueOf(1, pool.Queue{})
+		w.set(spec("A", 6))
+		w.must("A", 0)
+		var all sync.WaitGroup
+		var mu sync.Mutex
+		turns := map[string]int{}
+		for range 12 {
+			for key, weight := range map[string]float64{"one": 1, "two": 2} {
+				w.ask(&all, pool.Ask{Model: "A", Key: key, Weight: weight, Prompt: 800, Answer: 100}, time.Second, func(*pool.Lease) {
+					mu.Lock()
+					defer mu.Unlock()
+					if turns["one"]+turns["two"] < 15 {
+						turns[key]++
+					}
+				})
+			}
+		}
+		all.Wait()
+		if turns["two"] < 9 || turns["two"] > 11 {
+			t.Errorf("the first 15 turns: %v", turns)
+		}
+	})
+}
+
 // TestSlots: a loaded model gives as many leases as it has slots, and what needs none has its lease at once.
 func TestSlots(t *testing.T) {
 	inBox(t, 10, func(t *testing.T, w *world) {

@@ -87,6 +87,8 @@ var floors = map[string]int{
 	"appliance/admin":                  2,
 	"appliance":                        3,
 
+	"e2e/rig": 0,
+
 	"extensions/abi":           0,
 	"extensions/wasm":          0,
 	"extensions/conversation":  0,

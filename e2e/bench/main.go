@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -21,8 +20,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
+
+	"onebit/e2e/rig"
 )
 
 type options struct {
@@ -59,7 +59,7 @@ func bench(o options) error {
 	peer, _ := exec.Command(filepath.Join(o.llama, "llama-server"), "--version").CombinedOutput()
 	fmt.Printf("date %s, %d cores, %d threads, %s, peer %s\n", time.Now().Format("2006-01-02"), runtime.NumCPU(), o.threads,
 		strings.TrimSpace(string(version)), firstLine(string(peer)))
-	fmt.Printf("cpu %s, ONEBIT_CPU=%q\n", cpuName(), o.level)
+	fmt.Printf("cpu %s, ONEBIT_CPU=%q\n", rig.CPU(), o.level)
 	loop := readLoop(o)
 	if loop > 0 {
 		fmt.Printf("memory read loop, %d threads: %.1f GB/s\n", o.threads, loop)
@@ -80,14 +80,6 @@ func firstLine(s string) string {
 	}
 	l, _, _ := strings.Cut(s, "\n")
 	return l
-}
-
-func cpuName() string {
-	b, _ := os.ReadFile("/proc/cpuinfo")
-	if m := regexp.MustCompile(`model name\s*: (.*)`).FindSubmatch(b); m != nil {
-		return string(m[1])
-	}
-	return runtime.GOARCH
 }
 
 // readLoop asks our program for the machine's read bandwidth, in GB/s.
@@ -135,7 +127,7 @@ type proc struct {
 }
 
 func startProc(o options, name, file string, slots, ctx int) (*proc, error) {
-	port, err := freePort()
+	port, err := rig.FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -177,10 +169,7 @@ func startProc(o options, name, file string, slots, ctx int) (*proc, error) {
 }
 
 func (p *proc) stop() {
-	p.cmd.Process.Signal(syscall.SIGTERM)
-	t := time.AfterFunc(10*time.Second, func() { p.cmd.Process.Kill() })
-	p.cmd.Wait()
-	t.Stop()
+	rig.Stop(p.cmd)
 }
 
 // rss is the resident memory in MiB.
@@ -192,15 +181,6 @@ func (p *proc) rss() float64 {
 	}
 	kb, _ := strconv.ParseFloat(string(m[1]), 64)
 	return kb / 1024
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 type timings struct {

@@ -25,6 +25,8 @@ import (
 
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
+
+	"onebit/e2e/rig"
 )
 
 const (
@@ -78,7 +80,7 @@ func (p *peer) measure(protocol string, o options) (f figures, err error) {
 	var done atomic.Int64
 	var failed atomic.Pointer[error]
 	var group sync.WaitGroup
-	before := spent(p.pid)
+	before := rig.Spent(p.pid)
 	begin := time.Now()
 	end := begin.Add(time.Duration(o.seconds) * time.Second)
 	for range o.clients {
@@ -97,7 +99,7 @@ func (p *peer) measure(protocol string, o options) (f figures, err error) {
 		return f, *e
 	}
 	f.rate = float64(done.Load()) / time.Since(begin).Seconds()
-	f.cpu = float64((spent(p.pid) - before).Microseconds()) / float64(max(done.Load(), 1))
+	f.cpu = float64((rig.Spent(p.pid) - before).Microseconds()) / float64(max(done.Load(), 1))
 	var took []float64
 	for len(took) < 400 {
 		begin := time.Now()
@@ -167,7 +169,7 @@ func (w *world) crowd(protocol string) error {
 		case <-stop:
 			open = false
 		case <-time.After(500 * time.Millisecond):
-			most = max(most, resident(w.box))
+			most = max(most, resident(w.box.Cmd.Process.Pid))
 		}
 	}
 	fmt.Printf("%d streams over %s: %d ran, %d whole, %d events; the box held %.0f MB at most (bar: 200 MB)\n", w.streams, protocol, running.Load(), whole.Load(), events.Load(), most)

@@ -9,11 +9,12 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
+
+	"onebit/e2e/rig"
 )
 
 type options struct {
@@ -26,13 +27,7 @@ type options struct {
 }
 
 func main() {
-	if strings.HasPrefix(filepath.Base(os.Args[0]), "llama-server") {
-		if err := serveModel(os.Args[1:]); err != nil {
-			fmt.Fprintln(os.Stderr, "server:", err)
-			os.Exit(1)
-		}
-		return
-	}
+	rig.Serves(4096, answers)
 	var o options
 	flag.StringVar(&o.bin, "bin", "bin/1bit", "our program")
 	flag.StringVar(&o.caddy, "caddy", "", "the program caddy")
@@ -69,11 +64,11 @@ func bench(o options) error {
 	if err := w.start(); err != nil {
 		return err
 	}
-	fmt.Printf("date %s, %d cores, Go %s, load %s\n", time.Now().Format("2006-01-02"), runtime.NumCPU(), strings.TrimPrefix(runtime.Version(), "go"), load())
+	fmt.Printf("date %s, %d cores, Go %s, load %s\n", time.Now().Format("2006-01-02"), runtime.NumCPU(), strings.TrimPrefix(runtime.Version(), "go"), rig.Load())
 	for _, p := range w.peers {
 		fmt.Printf("  %-6s %s\n", p.name, p.version)
 	}
-	fmt.Printf("box: %v from exec to listening, %.1f MB resident when idle (bars: 150 ms, 60 MB)\n", w.listening.Round(time.Millisecond), w.idle)
+	fmt.Printf("box: %v from exec to listening, %.1f MB resident when idle (bars: 150 ms, 60 MB)\n", w.box.Listening.Round(time.Millisecond), w.idle)
 	all := map[string]map[string][]figures{}
 	for round := range o.rounds {
 		for _, protocol := range protocols {
@@ -97,7 +92,7 @@ func bench(o options) error {
 			return fmt.Errorf("%d streams over %s: %w", o.streams, protocol, err)
 		}
 	}
-	fmt.Println("load after", load())
+	fmt.Println("load after", rig.Load())
 	return nil
 }
 
@@ -133,13 +128,4 @@ func median(all []figures, of func(figures) float64) float64 {
 	}
 	slices.Sort(values)
 	return values[len(values)/2]
-}
-
-// load is what the machine does besides.
-func load() string {
-	b, err := os.ReadFile("/proc/loadavg")
-	if f := strings.Fields(string(b)); err == nil && len(f) > 3 {
-		return strings.Join(f[:3], " ")
-	}
-	return "unknown"
 }

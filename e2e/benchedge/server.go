@@ -5,38 +5,20 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 )
 
-// serveModel speaks as much of llama-server's dialect as it takes to be started by a box. A request whose text says
-// "stream MS N" gets N events, one every MS milliseconds; any other a short answer, streamed or not.
-func serveModel(args []string) error {
-	if slices.Contains(args, "--list-devices") {
-		fmt.Println("Available devices:")
-		return nil
-	}
-	i := slices.Index(args, "--port")
-	if i < 0 || i+1 == len(args) {
-		return fmt.Errorf("no --port in %q", args)
-	}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"status":"ok"}`) })
-	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
-		io.WriteString(w, `{"object":"list","data":[{"id":"bench","object":"model","meta":{"n_ctx":4096}}]}`)
-	})
+// answers is what the model server answers. A request whose text says "stream MS N" gets N events, one every MS
+// milliseconds; any other a short answer, streamed or not.
+func answers(mux *http.ServeMux, _ string) error {
 	mux.HandleFunc("POST /v1/chat/completions", chat)
 	mux.HandleFunc("POST /v1/embeddings", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body) // it is all the same
 		w.Header().Set("Content-Type", "application/json")
 		io.WriteString(w, vector)
 	})
-	mux.HandleFunc("POST /v1/completions", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `{"object":"text_completion","choices":[{"index":0,"text":"1","finish_reason":"stop"}]}`)
-	})
-	return http.ListenAndServe("127.0.0.1:"+args[i+1], mux)
+	return nil
 }
 
 // vector is an answer of some length that is neither streamed nor long in the making.

@@ -1,27 +1,20 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"debug/buildinfo"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"onebit/e2e/rig"
 )
 
 // world is everything that runs during the measurements.
@@ -31,9 +24,8 @@ type world struct {
 	commands []*exec.Cmd
 	peers    []*peer
 
-	box       int // pid
-	listening time.Duration
-	idle      float64 // MB
+	box  *rig.Box
+	idle float64 // MB
 }
 
 // peer is one way to the model server.
@@ -49,29 +41,13 @@ type peer struct {
 
 func (w *world) stop() {
 	for _, c := range slices.Backward(w.commands) {
-		_ = c.Process.Signal(syscall.SIGTERM) // it may have ended
-		t := time.AfterFunc(10*time.Second, func() { _ = c.Process.Kill() })
-		_ = c.Wait()
-		t.Stop()
+		rig.Stop(c)
 	}
 }
 
 // start brings up the box, which starts the model server, and Caddy before the same server.
 func (w *world) start() error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	program, model := filepath.Join(w.dir, "llama-server"), filepath.Join(w.dir, "bench.gguf")
-	state := filepath.Join(w.dir, "state")
-	config := fmt.Sprintf("models: [{name: bench, file: %q, device: cpu, parallel: %d}, {name: vectors, file: %q, device: cpu, role: embedding}]\nprograms: {llama_server: %q}\nlog: {level: warn, requests: metadata}\ndiscovery: false\n",
-		model, w.streams, model, program)
-	err = errors.Join(os.Symlink(self, program), os.WriteFile(model, emptyModel(), 0o600), os.Mkdir(state, 0o700),
-		os.WriteFile(filepath.Join(state, "1bit.yaml"), []byte(config), 0o600))
-	if err != nil {
-		return err
-	}
-	if err := w.startBox(state); err != nil {
+	if err := w.startBox(); err != nil {
 		return err
 	}
 	ours := w.peers[0]
@@ -91,71 +67,22 @@ func (w *world) start() error {
 	return w.startCaddy(backend)
 }
 
-func (w *world) run(name string, cmd *exec.Cmd) (*os.File, error) {
-	log, err := os.Create(filepath.Join(w.dir, name+".log"))
-	if err != nil {
-		return nil, err
-	}
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting %s: %w", name, err)
-	}
-	w.commands = append(w.commands, cmd)
-	return log, nil
-}
-
-var (
-	address = regexp.MustCompile(`1bit appliance: https://[^:]+:(\d+)`)
-	code    = regexp.MustCompile(`code    ([A-Z0-9-]{35})`)
-)
-
-// startBox starts and claims the box, and makes a key with quotas that are never reached.
-func (w *world) startBox(state string) error {
-	cmd := exec.Command(w.bin, "appliance", "--state", state, "--host", "127.0.0.1", "--port", "0", "--http-port", "-1")
-	begin := time.Now()
-	log, err := w.run("box", cmd)
+// startBox starts the box, and makes a key with quotas that are never reached.
+func (w *world) startBox() (err error) {
+	model := filepath.Join(w.dir, "bench.gguf")
+	w.box, err = rig.StartBox(w.bin, w.dir, fmt.Sprintf("models: [{name: bench, file: %q, device: cpu, parallel: %d}, {name: vectors, file: %q, device: cpu, role: embedding}]\n",
+		model, w.streams, model))
 	if err != nil {
 		return err
 	}
-	defer log.Close()
-	w.box = cmd.Process.Pid
-	var said []byte
-	for end := begin.Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
-		said, err = os.ReadFile(log.Name())
-		if err != nil {
-			return err
-		}
-		if w.listening == 0 && address.Match(said) {
-			w.listening = time.Since(begin)
-		}
-		if address.Match(said) && code.Match(said) {
-			break
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("the box did not come up:\n%s", said)
-		}
-	}
-	port := string(address.FindSubmatch(said)[1])
-	socket := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(state, "admin.sock"))
-	}}}
-	var certificate struct{ Root string }
-	if err := call(socket, "GET", "http://box/admin/v1/certificate", "", &certificate); err != nil {
+	w.commands = append(w.commands, w.box.Cmd)
+	p := &peer{name: "box", pid: w.box.Cmd.Process.Pid, url: w.box.URL, roots: w.box.Roots, version: rig.Output(w.bin, "version")}
+	p.key, _, err = w.box.Key(`{"name":"bench","requests_per_minute":100000,"tokens_per_day":1000000000,"concurrency":10000}`)
+	if err != nil {
 		return err
 	}
-	p := &peer{name: "box", pid: w.box, url: "https://127.0.0.1:" + port, roots: x509.NewCertPool(), version: output(w.bin, "version")}
-	p.roots.AppendCertsFromPEM([]byte(certificate.Root))
-	claim := fmt.Sprintf(`{"code":%q,"name":"root","password":"correct horse battery"}`, code.FindSubmatch(said)[1])
-	if err := call(p.client("h1", 1), "POST", p.url+"/claim", claim, nil); err != nil {
-		return err
-	}
-	var key struct{ Secret string }
-	if err := call(socket, "POST", "http://box/admin/v1/keys", `{"name":"bench","requests_per_minute":100000,"tokens_per_day":1000000000,"concurrency":10000}`, &key); err != nil {
-		return err
-	}
-	p.key = key.Secret
 	time.Sleep(2 * time.Second)
-	w.idle = resident(w.box)
+	w.idle = resident(p.pid)
 	w.peers = append(w.peers, p)
 	return nil
 }
@@ -181,7 +108,7 @@ func (w *world) modelPort() (string, error) {
 }
 
 func (w *world) startCaddy(backend string) error {
-	port, err := freePort()
+	port, err := rig.FreePort()
 	if err != nil {
 		return err
 	}
@@ -196,11 +123,16 @@ func (w *world) startCaddy(backend string) error {
 	}
 	cmd := exec.Command(w.caddy, "run", "--config", file, "--adapter", "caddyfile")
 	cmd.Env = append(os.Environ(), "XDG_DATA_HOME="+w.dir, "XDG_CONFIG_HOME="+w.dir)
-	log, err := w.run("caddy", cmd)
+	log, err := os.Create(filepath.Join(w.dir, "caddy.log"))
 	if err != nil {
 		return err
 	}
 	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting Caddy: %w", err)
+	}
+	w.commands = append(w.commands, cmd)
 	p := &peer{name: "caddy", pid: cmd.Process.Pid, url: "https://127.0.0.1:" + strconv.Itoa(port), roots: roots}
 	if info, err := buildinfo.ReadFile(w.caddy); err == nil {
 		p.version = "Caddy " + info.Main.Version
@@ -219,52 +151,6 @@ func (w *world) startCaddy(backend string) error {
 	return nil
 }
 
-// call sends JSON and reads JSON.
-func call(c *http.Client, method, url, body string, into any) error {
-	r, err := http.NewRequest(method, url, strings.NewReader(body))
-	if err != nil {
-		return err
-	}
-	r.Header.Set("Content-Type", "application/json")
-	res, err := c.Do(r)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode >= 300 {
-		return fmt.Errorf("%s %s: %d %s %w", method, url, res.StatusCode, text, err)
-	}
-	if into == nil {
-		return nil
-	}
-	return json.Unmarshal(text, into)
-}
-
-// spent is the processor time of a process, all its threads.
-func spent(pid int) time.Duration {
-	if pid == 0 {
-		return 0
-	}
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	if err != nil {
-		return 0
-	}
-	var total time.Duration
-	for _, name := range threads {
-		raw, err := os.ReadFile(name)
-		if err != nil {
-			continue // the thread has ended
-		}
-		if f := strings.Fields(string(raw)); len(f) > 0 {
-			if ns, err := strconv.ParseInt(f[0], 10, 64); err == nil {
-				total += time.Duration(ns)
-			}
-		}
-	}
-	return total
-}
-
 // resident is what a process holds in memory, in MB.
 func resident(pid int) float64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -278,40 +164,6 @@ func resident(pid int) float64 {
 		}
 	}
 	return 0
-}
-
-// emptyModel is a GGUF file without tensors.
-func emptyModel() []byte {
-	var b bytes.Buffer
-	text := func(v string) {
-		_ = binary.Write(&b, binary.LittleEndian, uint64(len(v))) // a buffer takes everything
-		b.WriteString(v)
-	}
-	b.WriteString("GGUF")
-	_ = binary.Write(&b, binary.LittleEndian, []uint32{3, 0, 0, 1, 0}) // version, tensors, metadata
-	text("general.architecture")
-	_ = binary.Write(&b, binary.LittleEndian, uint32(8)) // a string
-	text("qwen3")
-	return b.Bytes()
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
-
-// output returns the first line that a program prints.
-func output(name string, args ...string) string {
-	out, err := exec.Command(name, args...).CombinedOutput()
-	if err != nil {
-		return err.Error()
-	}
-	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
-	return line
 }
 
 // settings of a client's encryption.

@@ -20,6 +20,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"onebit/e2e/rig"
 )
 
 // options are the command line.
@@ -109,7 +111,7 @@ func bench(o options, file string) error {
 	for i := range ratios {
 		ratios[i] = mine.many[i] / peer.many[i]
 	}
-	fmt.Printf("%s, %d threads, %d rounds, load %s, level %s\n", filepath.Base(file), o.threads, o.rounds, load(), cmp.Or(o.level, "of this machine"))
+	fmt.Printf("%s, %d threads, %d rounds, load %s, level %s\n", filepath.Base(file), o.threads, o.rounds, rig.Load(), cmp.Or(o.level, "of this machine"))
 	fmt.Printf("  texts of 128 tokens a second: 1bit %.1f, llama-server %.1f; median of the rounds' ratios %.2f (%.2f to %.2f)\n",
 		median(mine.many), median(peer.many), median(ratios), slices.Min(ratios), slices.Max(ratios))
 	fmt.Printf("  one text of 16 tokens, ms: 1bit %.2f, llama-server %.2f\n", median(mine.one), median(peer.one))
@@ -209,12 +211,4 @@ func (s *side) ask(seed, texts, tokens int) (time.Duration, error) {
 func median(x []float64) float64 {
 	x = slices.Sorted(slices.Values(x))
 	return (x[(len(x)-1)/2] + x[len(x)/2]) / 2
-}
-
-func load() string {
-	b, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return "unknown"
-	}
-	return strings.Fields(string(b))[0]
 }

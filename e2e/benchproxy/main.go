@@ -9,12 +9,11 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"regexp"
 	"runtime"
 	"strings"
 	"time"
+
+	"onebit/e2e/rig"
 )
 
 type options struct {
@@ -27,13 +26,7 @@ type options struct {
 }
 
 func main() {
-	if strings.HasPrefix(filepath.Base(os.Args[0]), "llama-server") {
-		if err := serveEvents(os.Args[1:]); err != nil {
-			fmt.Fprintln(os.Stderr, "server:", err)
-			os.Exit(1)
-		}
-		return
-	}
+	rig.Serves(4096, events)
 	var o options
 	flag.StringVar(&o.bin, "bin", "bin/1bit", "our program")
 	flag.StringVar(&o.caddy, "caddy", "", "the program caddy")
@@ -63,11 +56,11 @@ func bench(o options) error {
 		return err
 	}
 	fmt.Printf("date %s, %d cores (%s), Go %s, %d clients at %d events/s for %d s, %d rounds\n", time.Now().Format("2006-01-02"),
-		runtime.NumCPU(), cpuName(), strings.TrimPrefix(runtime.Version(), "go"), o.clients, o.rate, o.seconds, o.rounds)
+		runtime.NumCPU(), rig.CPU(), strings.TrimPrefix(runtime.Version(), "go"), o.clients, o.rate, o.seconds, o.rounds)
 	for _, p := range paths {
 		fmt.Printf("  %-10s %s\n", p.name, p.version)
 	}
-	fmt.Println("  load before", load())
+	fmt.Println("  load before", rig.Load())
 	for range 2 { // connections, caches, compilers
 		for _, p := range paths {
 			if _, err := p.alone(20); err != nil {
@@ -86,38 +79,7 @@ func bench(o options) error {
 			fmt.Fprintf(os.Stderr, "round %d %-8s %s\n", round+1, p.name, m)
 		}
 	}
-	fmt.Println("  load after ", load())
+	fmt.Println("  load after ", rig.Load())
 	table(paths, o)
 	return nil
-}
-
-// load is what the machine does besides: a run on a busy one says little about the last percent.
-func load() string {
-	b, err := os.ReadFile("/proc/loadavg")
-	if f := strings.Fields(string(b)); err == nil && len(f) > 3 {
-		return strings.Join(f[:3], " ")
-	}
-	return "unknown"
-}
-
-func cpuName() string {
-	b, err := os.ReadFile("/proc/cpuinfo")
-	if m := regexp.MustCompile(`model name\s*: (.*)`).FindSubmatch(b); err == nil && m != nil {
-		return string(m[1])
-	}
-	return runtime.GOARCH
-}
-
-// output returns the first line that a program prints, or what is wrong with it.
-func output(name string, args ...string) string {
-	out, err := exec.Command(name, args...).CombinedOutput()
-	if err != nil {
-		return err.Error()
-	}
-	for _, line := range strings.Split(string(out), "\n") {
-		if line = strings.TrimSpace(line); line != "" {
-			return line
-		}
-	}
-	return "says nothing"
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"onebit/e2e/rig"
 )
 
 // measures are the figures of one path in one round: microseconds unless said otherwise.
@@ -61,33 +63,19 @@ func quantile(v []int64, q float64) float64 {
 	return float64(v[int(q*float64(len(v)-1))]) / 1e3
 }
 
-// cpu is the processor time that the proxy has used, user and system. The kernel's scheduler counts it to the
-// nanosecond, where the clock tick would miss most of what runs for a few microseconds.
+// cpu is the processor time that the proxy has used, user and system.
 func (p *path) cpu() time.Duration {
 	if p.pid == 0 {
 		return 0
 	}
-	total := spent(p.pid)
+	total := rig.Spent(p.pid)
 	children, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", p.pid))
 	for _, c := range children {
 		b, _ := os.ReadFile(c)
 		for _, f := range strings.Fields(string(b)) {
 			if pid, err := strconv.Atoi(f); err == nil && !p.parent {
-				total += spent(pid)
+				total += rig.Spent(pid)
 			}
-		}
-	}
-	return total
-}
-
-// spent is the processor time of a process's threads, but for those that have ended.
-func spent(pid int) (total time.Duration) {
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
-	for _, t := range threads {
-		b, _ := os.ReadFile(t)
-		if f := strings.Fields(string(b)); len(f) == 3 {
-			n, _ := strconv.ParseInt(f[0], 10, 64)
-			total += time.Duration(n)
 		}
 	}
 	return total

@@ -1,12 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"debug/buildinfo"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -14,8 +11,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
+
+	"onebit/e2e/rig"
 )
 
 // path is one way to the server.
@@ -36,10 +34,7 @@ type starter struct {
 
 func (s *starter) stop() {
 	for _, c := range slices.Backward(s.commands) {
-		_ = c.Process.Signal(syscall.SIGTERM) // it may have ended
-		t := time.AfterFunc(10*time.Second, func() { _ = c.Process.Kill() })
-		_ = c.Wait()
-		t.Stop()
+		rig.Stop(c)
 	}
 }
 
@@ -105,10 +100,10 @@ func (s *starter) ours(o options) (p *path, backend string, err error) {
 		return nil, "", err
 	}
 	program, model, note := filepath.Join(s.dir, "llama-server"), filepath.Join(s.dir, "bench.gguf"), filepath.Join(s.dir, "port")
-	if err := errors.Join(os.Symlink(self, program), os.WriteFile(model, emptyModel(), 0o600)); err != nil {
+	if err := errors.Join(os.Symlink(self, program), os.WriteFile(model, rig.EmptyModel(), 0o600)); err != nil {
 		return nil, "", err
 	}
-	port, err := freePort()
+	port, err := rig.FreePort()
 	if err != nil {
 		return nil, "", err
 	}
@@ -118,24 +113,9 @@ func (s *starter) ours(o options) (p *path, backend string, err error) {
 	if p, err = s.run("1bit", port, "/health", cmd); err != nil {
 		return nil, "", err
 	}
-	p.parent, p.version = true, output(o.bin, "version")
+	p.parent, p.version = true, rig.Output(o.bin, "version")
 	at, err := os.ReadFile(note)
 	return p, "127.0.0.1:" + string(at), err
-}
-
-// emptyModel is a GGUF file without tensors.
-func emptyModel() []byte {
-	var b bytes.Buffer
-	text := func(v string) {
-		_ = binary.Write(&b, binary.LittleEndian, uint64(len(v))) // a buffer takes everything
-		b.WriteString(v)
-	}
-	b.WriteString("GGUF")
-	_ = binary.Write(&b, binary.LittleEndian, []uint32{3, 0, 0, 1, 0}) // version, tensors, metadata
-	text("general.architecture")
-	_ = binary.Write(&b, binary.LittleEndian, uint32(8)) // a string
-	text("qwen3")
-	return b.Bytes()
 }
 
 func (s *starter) file(name, text string) (string, error) {
@@ -147,7 +127,7 @@ func (s *starter) caddy(o options, backend string) (*path, string, error) {
 	if o.caddy == "" {
 		return nil, "no -caddy given", nil
 	}
-	port, err := freePort()
+	port, err := rig.FreePort()
 	if err != nil {
 		return nil, "", err
 	}
@@ -159,7 +139,7 @@ func (s *starter) caddy(o options, backend string) (*path, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	p.version = "Caddy " + output(o.caddy, "version")
+	p.version = "Caddy " + rig.Output(o.caddy, "version")
 	if info, err := buildinfo.ReadFile(o.caddy); err == nil {
 		p.version = "Caddy " + info.Main.Version
 	}
@@ -170,7 +150,7 @@ func (s *starter) litellm(o options, backend string) (*path, string, error) {
 	if o.litellm == "" {
 		return nil, o.litellmWhy, nil
 	}
-	port, err := freePort()
+	port, err := rig.FreePort()
 	if err != nil {
 		return nil, "", err
 	}
@@ -185,7 +165,7 @@ func (s *starter) litellm(o options, backend string) (*path, string, error) {
 	if err != nil {
 		return nil, err.Error(), nil //nolint:nilerr // a peer that does not start is not ours to mend: it is absent
 	}
-	p.version = output(filepath.Join(filepath.Dir(o.litellm), "python"), "-c", "import importlib.metadata as m; print('LiteLLM', m.version('litellm'))")
+	p.version = rig.Output(filepath.Join(filepath.Dir(o.litellm), "python"), "-c", "import importlib.metadata as m; print('LiteLLM', m.version('litellm'))")
 	return p, "", nil
 }
 
@@ -194,7 +174,7 @@ func (s *starter) llamaSwap(_ options, backend string) (*path, string, error) {
 	if program == "" {
 		return nil, "$LLAMA_SWAP names no program", nil
 	}
-	port, err := freePort()
+	port, err := rig.FreePort()
 	if err != nil {
 		return nil, "", err
 	}
@@ -206,15 +186,6 @@ func (s *starter) llamaSwap(_ options, backend string) (*path, string, error) {
 	if err != nil {
 		return nil, "", err
 	}
-	p.parent, p.version = true, output(program, "--version")
+	p.parent, p.version = true, rig.Output(program, "--version")
 	return p, "", nil
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,32 +26,11 @@ func (w wish) body() string {
 	return `{"model":"bench","stream":true,"messages":[{"role":"user","content":"` + w.String() + `"}]}`
 }
 
-// serveEvents is the server: it speaks as much of llama-server's dialect as it takes to be started by `1bit serve`.
-// It writes its port to the file $BENCH_PORT. Each event holds the time at which it was sent.
-func serveEvents(args []string) error {
-	if slices.Contains(args, "--list-devices") {
-		fmt.Println("Available devices:")
-		return nil
-	}
-	i := slices.Index(args, "--port")
-	if i < 0 || i+1 == len(args) {
-		return fmt.Errorf("no --port in %q", args)
-	}
-	port := args[i+1]
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, `{"status":"ok"}`) })
-	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
-		io.WriteString(w, `{"object":"list","data":[{"id":"bench","object":"model","meta":{"n_ctx":4096}}]}`)
-	})
+// events is what the server answers to chats; each event holds the time at which it was sent. It writes its port to the
+// file $BENCH_PORT.
+func events(mux *http.ServeMux, port string) error {
 	mux.HandleFunc("POST /v1/chat/completions", stream)
-	mux.HandleFunc("POST /v1/completions", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		io.WriteString(w, `{"object":"text_completion","choices":[{"index":0,"text":"1","finish_reason":"stop"}]}`)
-	})
-	if err := os.WriteFile(os.Getenv("BENCH_PORT"), []byte(port), 0o600); err != nil {
-		return err
-	}
-	return http.ListenAndServe("127.0.0.1:"+port, mux)
+	return os.WriteFile(os.Getenv("BENCH_PORT"), []byte(port), 0o600)
 }
 
 // The parts of an event, as llama-server has them.

@@ -17,12 +17,13 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"onebit/e2e/rig"
 )
 
 type options struct {
@@ -34,13 +35,7 @@ type options struct {
 }
 
 func main() {
-	if strings.HasPrefix(filepath.Base(os.Args[0]), "llama-server") {
-		if err := serveModel(os.Args[1:]); err != nil {
-			fmt.Fprintln(os.Stderr, "server:", err)
-			os.Exit(1)
-		}
-		return
-	}
+	rig.Serves(131072, answers)
 	var o options
 	flag.StringVar(&o.bin, "bin", "bin/1bit", "our program")
 	flag.StringVar(&o.module, "module", "", "the module that runs policies in JSON; empty leaves them out")
@@ -94,7 +89,7 @@ func bench(o options) error {
 		ways = append(ways, way{"policy", 50, "auto", true, w.policy}, way{"kept", 20, "auto", false, w.policy})
 	}
 	fmt.Printf("date %s, %d cores, Go %s, load %s, %d models, %d rounds of %d requests each way, interleaved one by one\n",
-		time.Now().Format("2006-01-02"), runtime.NumCPU(), strings.TrimPrefix(runtime.Version(), "go"), load(), o.models, o.rounds, o.each)
+		time.Now().Format("2006-01-02"), runtime.NumCPU(), strings.TrimPrefix(runtime.Version(), "go"), rig.Load(), o.models, o.rounds, o.each)
 	for _, s := range sizes {
 		all, err := w.measure(ways, s.bytes)
 		if err != nil {
@@ -105,7 +100,7 @@ func bench(o options) error {
 	if w.policy == "" {
 		fmt.Println("no module that runs policies in JSON was given: those two ways were left out")
 	}
-	fmt.Println("load after", load())
+	fmt.Println("load after", rig.Load())
 	return nil
 }
 
@@ -169,13 +164,4 @@ func table(size string, ways []way, all []taken) {
 func at(values []float64, percent int) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[min(len(sorted)*percent/100, len(sorted)-1)]
-}
-
-// load is what the machine does besides.
-func load() string {
-	b, err := os.ReadFile("/proc/loadavg")
-	if f := strings.Fields(string(b)); err == nil && len(f) > 3 {
-		return strings.Join(f[:3], " ")
-	}
-	return "unknown"
 }

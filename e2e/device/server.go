@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os/exec"
 	"strconv"
@@ -18,6 +17,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"onebit/e2e/rig"
 )
 
 // errEvent is an error that a stream told its client.
@@ -70,7 +71,7 @@ func (w *lastOutput) String() string {
 
 // start starts serve and waits until it is healthy.
 func (t *trial) start(ctx context.Context) (*server, error) {
-	port, err := freePort()
+	port, err := rig.FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -103,15 +104,6 @@ func (t *trial) start(ctx context.Context) (*server, error) {
 	}
 	s.load = time.Since(begin)
 	return s, nil
-}
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
 // healthy waits for /health to say 200.

@@ -4,14 +4,12 @@ package e2e_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
 	"mime/multipart"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -21,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"onebit/e2e/rig"
 )
 
 // appliance is a started box.
@@ -87,9 +87,7 @@ func openBox(t *testing.T, cmd *exec.Cmd, state string) *appliance {
 			t.Fatalf("the box did not say where it is\n%s", text)
 		}
 	}
-	b.socket = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(state, "admin.sock"))
-	}}}
+	b.socket = rig.Socket(state)
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM([]byte(b.admin("GET", "/certificate", "")["root"].(string))) {
 		t.Fatal("the box shows no root")

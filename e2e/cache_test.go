@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"onebit/e2e/rig"
 )
 
 // talking is a conversation with a box or a server, and what its prompts took.
@@ -108,19 +110,6 @@ func setting(t *testing.T, name string, short, whole int) int {
 	return short
 }
 
-// prose is a text of about so many tokens that no other number makes.
-func prose(tokens, number int) string {
-	words := strings.Fields("the box keeps what was said so that nobody has to say it twice and every tool of the agent has a name a purpose and a list of fields")
-	var s strings.Builder
-	for i := range tokens {
-		fmt.Fprint(&s, words[(i*7+number*13+i/len(words))%len(words)], " ")
-		if i%16 == 15 {
-			fmt.Fprintf(&s, "%d. ", number)
-		}
-	}
-	return s.String()
-}
-
 // engines are the servers that the cache is tried on: the built-in one, and where all is run the reference's.
 func engines(t *testing.T, f func(t *testing.T, more string)) {
 	t.Run("built-in", func(t *testing.T) { f(t, "") })
@@ -147,7 +136,7 @@ func TestCacheOverRestarts(t *testing.T) {
 		b := startBox(t, state)
 		b.claim()
 		key, _ := b.key("")
-		k := &talking{t: t, post: b.poster(key), model: "small", system: prose(500, 1)}
+		k := &talking{t: t, post: b.poster(key), model: "small", system: rig.Prose(500, 1)}
 		for turn := range 12 {
 			if turn == 5 || turn == 9 {
 				b.stop()
@@ -230,14 +219,14 @@ func replay(t *testing.T, post func([]byte) (int, http.Header, []byte), turns, t
 	t.Helper()
 	var all []*talking
 	for i := range 3 {
-		all = append(all, &talking{t: t, post: post, model: "small", system: prose(tokens, i), header: func(turn int) string {
+		all = append(all, &talking{t: t, post: post, model: "small", system: rig.Prose(tokens, i), header: func(turn int) string {
 			return fmt.Sprintf("x-anthropic-billing-header: cc_version=2.1.42; cch=%05x;", (turn*3+i)*40503%0xfffff)
 		}})
 	}
 	prompt, cached := 0, 0
 	for turn := range turns {
 		for i, k := range all {
-			k.say(fmt.Sprintf("Result %d of the tool: %s Go on.", turn, prose(8, 100*turn+i)))
+			k.say(fmt.Sprintf("Result %d of the tool: %s Go on.", turn, rig.Prose(8, 100*turn+i)))
 		}
 	}
 	for _, k := range all {
@@ -255,7 +244,7 @@ func TestCacheBetweenKeys(t *testing.T) {
 		b.claim()
 		first, id := b.key("")
 		second, _ := b.key("")
-		system := prose(500, 1)
+		system := rig.Prose(500, 1)
 		one := &talking{t: t, post: b.poster(first), model: "small", system: system}
 		one.say("Hello.")
 		if c := one.say("Hello again."); c.cached < 400 {
@@ -336,12 +325,12 @@ func TestCacheMarks(t *testing.T) {
 			n := func(path ...any) int { f, _ := dig(v, path...).(float64); return int(f) }
 			return counted{n("usage", "prompt_tokens"), n("usage", "prompt_tokens_details", "cached_tokens"), n("usage", "prompt_tokens_details", "cache_write_tokens")}, header
 		}
-		marked := []obj{{"type": "text", "text": prose(600, 1), "cache_control": obj{"type": "ephemeral"}}}
+		marked := []obj{{"type": "text", "text": rig.Prose(600, 1), "cache_control": obj{"type": "ephemeral"}}}
 		c, header := ask(marked, "One.")
 		if c.written < 500 || c.written > c.prompt || c.cached != 0 || !strings.HasPrefix(header.Get("X-1bit-Cache"), "miss tokens=0 kept=") {
 			t.Errorf("%+v, %q", c, header.Get("X-1bit-Cache"))
 		}
-		ask(prose(600, 2), "Something else that takes the only slot.")
+		ask(rig.Prose(600, 2), "Something else that takes the only slot.")
 		c, header = ask(marked, "Two, in another conversation.")
 		if c.cached < 500 || c.written != 0 || !strings.HasPrefix(header.Get("X-1bit-Cache"), "hit tokens=") {
 			t.Errorf("%+v, %q\n%s", c, header.Get("X-1bit-Cache"), b.log)
@@ -363,7 +352,7 @@ func TestCacheStandin(t *testing.T) {
 	key, _ := b.key("")
 	var all []*talking
 	for i := range 3 {
-		all = append(all, &talking{t: t, post: b.poster(key), model: "small", system: prose(400, i)})
+		all = append(all, &talking{t: t, post: b.poster(key), model: "small", system: rig.Prose(400, i)})
 	}
 	for turn := range 6 {
 		if turn == 3 {
@@ -381,7 +370,7 @@ func TestCacheStandin(t *testing.T) {
 		}
 	}
 	second, _ := b.key("")
-	other := &talking{t: t, post: b.poster(second), model: "small", system: prose(400, 0)}
+	other := &talking{t: t, post: b.poster(second), model: "small", system: rig.Prose(400, 0)}
 	if c := other.say("Turn 0."); c.cached != 0 {
 		t.Errorf("another key reused %d tokens", c.cached)
 	}

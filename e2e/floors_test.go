@@ -72,7 +72,6 @@ var floors = map[string]int{
 	"appliance/pool":                   1,
 	"appliance/remote":                 1,
 	"appliance/promptcache":            1,
-	"appliance/promptcache/replay":     1,
 	"appliance/telemetry":              1,
 	"appliance/program":                1,
 	"appliance/config":                 0,

@@ -146,7 +146,7 @@ case "${1:-quick}" in
     ;;
   bench-cache)
     ONEBIT_LLAMA_BIN=${ONEBIT_LLAMA_BIN:-$(bash $here/llama/build.sh)}
-    go run ./appliance/promptcache/replay -bin bin/1bit -llama "$ONEBIT_LLAMA_BIN" -model "$(bin/1bit model pull qwen2.5-coder-0.5b)" ${CACHE_ARGS:-}
+    go run ./e2e/benchcache -bin bin/1bit -llama "$ONEBIT_LLAMA_BIN" -model "$(bin/1bit model pull qwen2.5-coder-0.5b)" ${CACHE_ARGS:-}
     ;;
   bench-proxy)
     eval "$(bash $here/setup.sh proxies)"

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,6 +19,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"onebit/e2e/rig"
 )
 
 // boxed tries the device in a box, whose servers are confined: started by the box itself, and behind `1bit engines`, as
@@ -216,9 +217,7 @@ func (s *server) claim(ctx context.Context, dir string, limit time.Duration) err
 	if status, body, err := s.post(ctx, "/claim", map[string]string{"code": code[1], "name": "root", "password": "correct horse battery"}); err != nil || status != http.StatusOK {
 		return fmt.Errorf("claiming the box: %d %.200s %w", status, body, err)
 	}
-	own := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, "state", "admin.sock"))
-	}}}
+	own := rig.Socket(filepath.Join(dir, "state"))
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://box/admin/v1/keys", bytes.NewReader([]byte(`{"name":"device"}`)))
 	if err != nil {
 		return err

@@ -63,6 +63,13 @@ func StartBox(bin, dir, config string) (*Box, error) {
 	return b, nil
 }
 
+// Socket is a client of the control plane of the box with that state directory, as the box itself.
+func Socket(state string) *http.Client {
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(state, "admin.sock"))
+	}}}
+}
+
 // claim waits until the box says where it is, and claims it.
 func (b *Box) claim(begin time.Time, state, log string) error {
 	var said []byte
@@ -79,9 +86,7 @@ func (b *Box) claim(begin time.Time, state, log string) error {
 		}
 	}
 	b.URL = "https://127.0.0.1:" + string(address.FindSubmatch(said)[1])
-	b.Socket = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(state, "admin.sock"))
-	}}}
+	b.Socket = Socket(state)
 	var certificate struct{ Root string }
 	if err := b.Admin("GET", "/certificate", nil, &certificate); err != nil {
 		return err

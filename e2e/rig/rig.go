@@ -96,6 +96,19 @@ func Spent(pid int) (total time.Duration) {
 	return total
 }
 
+// Prose is a text of about so many tokens that no other number makes.
+func Prose(tokens, number int) string {
+	words := strings.Fields("the box keeps what was said so that nobody has to say it twice and every tool of the agent has a name a purpose and a list of fields")
+	var s strings.Builder
+	for i := range tokens {
+		fmt.Fprint(&s, words[(i*7+number*13+i/len(words))%len(words)], " ")
+		if i%16 == 15 {
+			fmt.Fprintf(&s, "%d. ", number)
+		}
+	}
+	return s.String()
+}
+
 // Stop ends a program, by force when it takes its time.
 func Stop(c *exec.Cmd) {
 	_ = c.Process.Signal(syscall.SIGTERM) // it may have ended

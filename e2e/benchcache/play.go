@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"onebit/e2e/rig"
 )
 
 // server is what is played against.
@@ -51,8 +53,8 @@ func play(ctx context.Context, o options, s server) (all []turn, err error) {
 			if o.plain {
 				head = ""
 			}
-			talks[i] = append(talks[i], message{"user", fmt.Sprintf("Result %d of the tool: %s Go on.", number, prose(12, 100*number+i))})
-			t, said, err := ask(ctx, s, append([]message{{"system", head + prose(o.tokens, i)}}, talks[i]...))
+			talks[i] = append(talks[i], message{"user", fmt.Sprintf("Result %d of the tool: %s Go on.", number, rig.Prose(12, 100*number+i))})
+			t, said, err := ask(ctx, s, append([]message{{"system", head + rig.Prose(o.tokens, i)}}, talks[i]...))
 			if err != nil {
 				return nil, fmt.Errorf("turn %d of conversation %d: %w", number+1, i+1, err)
 			}
@@ -62,19 +64,6 @@ func play(ctx context.Context, o options, s server) (all []turn, err error) {
 		}
 	}
 	return all, nil
-}
-
-// prose is a text of about so many tokens that no other number makes.
-func prose(tokens, number int) string {
-	words := strings.Fields("the box keeps what was said so that nobody has to say it twice and every tool of the agent has a name a purpose and a list of fields")
-	var s strings.Builder
-	for i := range tokens {
-		fmt.Fprint(&s, words[(i*7+number*13+i/len(words))%len(words)], " ")
-		if i%16 == 15 {
-			fmt.Fprintf(&s, "%d. ", number)
-		}
-	}
-	return s.String()
 }
 
 // ask sends a chat and measures the time to its first token.

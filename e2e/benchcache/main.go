@@ -1,4 +1,4 @@
-// Command replay plays agents against a model, with the box's prompt cache and without, and shows how long each turn takes
+// Command benchcache plays agents against a model, with the box's prompt cache and without, and shows how long each turn takes
 // to its first token. Some conversations with long system prompts, whose first line changes with each request as some
 // agents have it, take turns on fewer slots; halfway everything is stopped and started again.
 package main
@@ -35,7 +35,7 @@ func main() {
 	flag.BoolVar(&o.engine, "engine", true, "play against the built-in engine")
 	flag.Parse()
 	if o.model == "" {
-		fmt.Fprintln(os.Stderr, "replay: -model names a file")
+		fmt.Fprintln(os.Stderr, "benchcache: -model names a file")
 		os.Exit(2)
 	}
 	var servers []string
@@ -47,7 +47,7 @@ func main() {
 	}
 	for _, llama := range servers {
 		if err := compare(context.Background(), o, llama); err != nil {
-			fmt.Fprintln(os.Stderr, "replay:", err)
+			fmt.Fprintln(os.Stderr, "benchcache:", err)
 			os.Exit(1)
 		}
 	}

@@ -6,13 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"onebit/e2e/rig"
 )
 
 // patience is how long a server may take to start and to end.
@@ -100,14 +101,11 @@ type alone struct {
 }
 
 func (a *alone) start(ctx context.Context) error {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	free, err := rig.FreePort()
 	if err != nil {
 		return err
 	}
-	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
-	if err := l.Close(); err != nil {
-		return err
-	}
+	port := strconv.Itoa(free)
 	args := []string{"serve", "-m", a.o.model, "--alias", "small", "--device", "cpu", "--port", port, "--ctx-size", size(a.o), "--parallel", strconv.Itoa(a.o.slots)}
 	if a.llama != "" {
 		args = append(args, "--llama-server", filepath.Join(a.llama, "llama-server"))
@@ -132,7 +130,7 @@ type boxed struct {
 }
 
 func newBoxed(o options, llama string) (*boxed, error) {
-	dir, err := os.MkdirTemp("", "replay")
+	dir, err := os.MkdirTemp("", "benchcache")
 	if err != nil {
 		return nil, err
 	}
@@ -152,9 +150,7 @@ func newBoxed(o options, llama string) (*boxed, error) {
 	if err := os.WriteFile(filepath.Join(dir, "1bit.yaml"), []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	return &boxed{o: o, dir: dir, http: &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(dir, "admin.sock"))
-	}}}}, nil
+	return &boxed{o: o, dir: dir, http: rig.Socket(dir)}, nil
 }
 
 func (b *boxed) start(ctx context.Context) error {

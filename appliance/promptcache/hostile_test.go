@@ -80,6 +80,55 @@ func TestHalfSaved(t *testing.T) {
 	}
 }
 
+// TestLieLater: a server that has reused what it restored, and does so no more, is believed twice: the file whose promise did
+// not hold goes at once, and after the second no state is put into files or taken from them.
+func TestLieLater(t *testing.T) {
+	b := newBench(t, 1)
+	one, two := b.talk("anna", long(500, 1)), b.talk("anna", long(500, 2))
+	one.say("a")
+	two.say("b")
+	u := one.say("c")
+	near(t, "reused of a file", u.Cached, u.Prompt, 90)
+
+	b.server.mu.Lock()
+	b.server.lies = true
+	b.server.mu.Unlock()
+	names := func() map[string]bool {
+		must(t, b.cache.Flush(t.Context()))
+		all, err := b.index.Entries(t.Context())
+		must(t, err)
+		there := map[string]bool{}
+		for _, e := range all {
+			there[e.File] = true
+		}
+		return there
+	}
+	before := names()
+	two.say("d") // from a file, or so it seems
+	after := names()
+	gone := 0
+	for file := range before {
+		if !after[file] {
+			gone++
+		}
+	}
+	if s := b.cache.Status(); s.Wrong != 1 || gone != 1 {
+		t.Errorf("%d claims did not hold, and of the files %v there are %v", s.Wrong, before, after)
+	}
+	one.say("e")
+	s, saves := b.cache.Status(), b.server.saves
+	if s.Wrong != 2 {
+		t.Errorf("%d claims did not hold", s.Wrong)
+	}
+	for range 3 {
+		two.say("f")
+		one.say("g")
+	}
+	if now := b.cache.Status(); now.Wrong != 2 || now.Restores != s.Restores || b.server.saves != saves {
+		t.Errorf("%+v, %d saves; before %+v, %d", now.Counts, b.server.saves, s.Counts, saves)
+	}
+}
+
 // TestPanic: whoever takes an answer may panic. The slot is free after that.
 func TestPanic(t *testing.T) {
 	b := newBench(t, 1)
@@ -131,6 +180,23 @@ func unwritten(t *testing.T, scope string, fleeting bool) {
 	}
 }
 
+// TestMarkedStay: what nobody has marked is not kept in place of what others have.
+func TestMarkedStay(t *testing.T) {
+	b := newBench(t, 1)
+	b.set(func(s *promptcache.Settings) { s.Budget = 9000 }) // four of about 2,100 bytes
+	for i, scope := range []string{"anna", "bert", "cleo", "dora"} {
+		k := b.talk(scope, long(500, i))
+		k.messages[0]["cache_control"] = map[string]any{"type": "ephemeral", "ttl": "1h"}
+		k.say("keep this")
+	}
+	for i := range 4 {
+		b.talk("emil", long(500, 10+i)).say("hello")
+	}
+	if s := b.cache.Status(); s.Entries != 4 || s.Marked != 4 || s.Evictions != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestMarksOfOne: a key that marks all that it says takes a part of the budget, and not all of it from everybody else.
 func TestMarksOfOne(t *testing.T) {
 	b := newBench(t, 1)
@@ -143,12 +209,18 @@ func TestMarksOfOne(t *testing.T) {
 	if s := b.cache.Status(); s.Marked < 8 {
 		t.Fatalf("%+v", s)
 	}
-	k := b.talk("anna", long(400, 100))
-	k.say("hello")
+	var all []*talk
+	for i, scope := range []string{"anna", "cleo", "dora"} {
+		k := b.talk(scope, long(400, 100+i))
+		k.say("hello")
+		all = append(all, k)
+	}
 	b.pass(time.Minute)
-	b.talk("bert", long(400, 101)).say("hello")
-	u := k.say("again")
-	near(t, "reused", u.Cached, u.Prompt, 90)
+	b.talk("bert", long(400, 200)).say("hello")
+	for _, k := range all {
+		u := k.say("again")
+		near(t, "reused", u.Cached, u.Prompt, 90)
+	}
 	if s := b.cache.Status(); s.Bytes > 16<<10 {
 		t.Errorf("%d bytes", s.Bytes)
 	}

@@ -290,7 +290,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestBudget: files stay within the budget, what is marked goes last, and what is too old goes by itself.
+// TestBudget: files stay within the budget, and what is marked goes last.
 func TestBudget(t *testing.T) {
 	b := newBench(t, 1)
 	marked := b.talk("anna", long(500, 99))
@@ -316,6 +316,36 @@ func TestBudget(t *testing.T) {
 	b.talk("anna", long(500, 50)).say("hello")
 	b.talk("anna", long(500, 51)).say("hello")
 	waitFor(t, func() bool { return b.cache.Status().Entries == 0 })
+}
+
+// TestTTL: what was not used for long goes by itself, what a client has marked for longer after that time.
+func TestTTL(t *testing.T) {
+	b := newBench(t, 1) // an hour
+	plain, marked := b.talk("anna", long(500, 1)), b.talk("anna", long(500, 2))
+	marked.messages[0]["prompt_cache_breakpoint"] = map[string]any{"mode": "explicit", "ttl": "3h"}
+	plain.say("hello")
+	marked.say("hello")
+	b.talk("anna", "x").say("both are in files by now")
+	if s := b.cache.Status(); s.Entries != 2 || s.Marked != 1 {
+		t.Fatalf("%+v", s)
+	}
+	b.pass(50 * time.Minute)
+	u := plain.say("still here?")
+	near(t, "after less than its time", u.Cached, u.Prompt, 90)
+	b.talk("anna", "y").say("it is in a file again")
+	b.pass(61 * time.Minute)
+	waitFor(t, func() bool { return b.cache.Status().Entries == 1 })
+	if u := plain.say("and now?"); u.Cached >= 32 {
+		t.Errorf("its time is over, and %d tokens were reused", u.Cached)
+	}
+	u = marked.say("and this?")
+	near(t, "what is marked for longer", u.Cached, u.Prompt, 90)
+	b.talk("anna", "z").say("it is in a file again")
+	b.pass(3*time.Hour + time.Minute)
+	waitFor(t, func() bool { return b.cache.Status().Entries == 0 })
+	if u := marked.say("and now?"); u.Cached >= 32 {
+		t.Errorf("the time of the mark is over, and %d tokens were reused", u.Cached)
+	}
 }
 
 // TestMarks: what a client marked is counted as written once, is there for a request that shares only the marked prefix,

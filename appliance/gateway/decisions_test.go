@@ -90,6 +90,7 @@ func TestDecisionsRefused(t *testing.T) {
 	}{
 		{"no native model", askOpenAI, engine.Vulkan, `{"error":{"message":"this is no decision model"}}`, 501, 501, "built-in engine"},
 		{"a server that knows nothing of it", askOpenAI, engine.Zinc, `nothing here`, 404, 501, "built-in engine"},
+		{"images", askOpenAI, engine.CPU, `{"error":{"message":"\"input\": this model reads no images","type":"not_supported_error","param":"input"}}`, 501, 501, `"message":"\"input\": this model reads no images"`},
 		{"an answer that is none", askOpenAI, engine.Vulkan, `{"answers":{}}`, 0, 502, "decisions"},
 		{"no question", `{"input":"x","questions":[]}`, engine.CPU, ``, 0, 400, "questions"},
 	} {

@@ -275,6 +275,9 @@ func (g *Gateway) steady(req *engine.Request) *engine.Request {
 // missing turns a backend's word that it does not know a route into what is said where no backend has it.
 func missing(req *engine.Request, err error) error {
 	refused, ok := errors.AsType[*engine.StatusError](err)
+	if ok && isDecision(req.Kind) && wire.FromBackend(refused).Param != "" {
+		return err // it has the route, and not what a member of the request asks for, such as images
+	}
 	if isDecision(req.Kind) && (ok && unknownRoute(refused.Status) || errors.Is(err, errors.ErrUnsupported)) {
 		return noDecisions(refused)
 	}

@@ -64,6 +64,20 @@ func (b *Backend) missing(kind engine.Kind) error {
 	return nil
 }
 
+// plain reports whether a request of decisions has no images: those a server may refuse that answers all others.
+func plain(req *engine.Request) bool {
+	parse := wire.ParseDecision
+	if req.Kind == engine.SystemOne {
+		parse = wire.ParseSystemOne
+	}
+	read, err := parse(req.Raw)
+	if err != nil {
+		return true // a server that has the route refuses it in another way
+	}
+	d, err := wire.ReadDecisions(read)
+	return err != nil || len(d.Images) == 0
+}
+
 // untouched reports whether a server has refused a request without looking at it: it does not have the route.
 func untouched(err error) bool {
 	e, ok := errors.AsType[*engine.StatusError](err)
@@ -194,10 +208,10 @@ var errPanicked = errors.New("the answer could not be taken")
 
 // run is one request on its slots.
 type run struct {
-	b    *Backend
-	kind engine.Kind
-	a    *ask
-	l    *lease
+	b   *Backend
+	req *engine.Request
+	a   *ask
+	l   *lease
 
 	emit    func(engine.Chunk) error
 	steady  int // bytes that were left out
@@ -221,14 +235,17 @@ func (b *Backend) begin(ctx context.Context, req *engine.Request) (*run, error) 
 	if err != nil {
 		return nil, err
 	}
-	r := &run{b: b, kind: req.Kind, a: a, l: l}
+	r := &run{b: b, req: req, a: a, l: l}
 	b.prepare(context.WithoutCancel(ctx), l) // half of a save would be of no use
 	return r, nil
 }
 
+// isDecision reports whether a request asks typed questions.
+func isDecision(k engine.Kind) bool { return k == engine.Decision || k == engine.SystemOne }
+
 // wide reports whether a request uses more slots than one, or one of the server's choice.
 func wide(req *engine.Request, builtin bool) bool {
-	if (req.Kind == engine.Decision || req.Kind == engine.SystemOne) && !builtin {
+	if isDecision(req.Kind) && !builtin {
 		return true
 	}
 	return wire.Prompts(req.Raw) > 1
@@ -345,12 +362,14 @@ func (r *run) end(err error) {
 	if l.entry != nil {
 		b.c.release(l.entry)
 	}
+	refused := untouched(err) && !r.begun
+	absent := refused && isDecision(r.req.Kind) && plain(r.req) // all servers have the other routes
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case untouched(err) && !r.begun: // the slots hold what they held
-		if r.kind == engine.Decision || r.kind == engine.SystemOne { // all servers have the other routes
-			b.absent[r.kind] = absence{err, b.c.cfg.Now().Add(absenceHolds)}
+	case refused: // the slots hold what they held
+		if absent {
+			b.absent[r.req.Kind] = absence{err, b.c.cfg.Now().Add(absenceHolds)}
 		}
 	case errors.Is(err, engine.ErrLost) && l.life == b.life:
 		b.lose()

@@ -46,6 +46,32 @@ func TestNoDecisions(t *testing.T) {
 	}
 }
 
+// TestNoImages: a server that refuses one request for its images answers the next one.
+func TestNoImages(t *testing.T) {
+	b := newBench(t, 2)
+	b.server.other = true
+	ask := func(kind engine.Kind, body string) {
+		_, err := b.b.Generate(t.Context(), &engine.Request{Kind: kind, Raw: []byte(body), Scope: "bert"}, func(engine.Chunk) error { return nil })
+		if e, ok := errors.AsType[*engine.StatusError](err); !ok || e.Status != http.StatusNotFound {
+			t.Fatalf("%v", err)
+		}
+	}
+	for range 3 {
+		ask(engine.SystemOne, `{"state":"x","images":["data:image/png;base64,AAAA"],"questions":{"a":{"type":"noul","instructions":"Is it late?"}}}`)
+		ask(engine.Decision, `{"input":[{"role":"user","content":[{"type":"input_image","image_url":"data:image/png;base64,AAAA"}]}],
+			"questions":[{"type":"predicate","instructions":"Is it late?"}]}`)
+	}
+	if b.server.refused != 6 {
+		t.Errorf("of 6 requests %d were sent on", b.server.refused)
+	}
+	for range 3 {
+		ask(engine.Decision, `{"input":"x","questions":[{"type":"predicate","instructions":"Is it late?"}]}`)
+	}
+	if b.server.refused != 7 {
+		t.Errorf("it was asked %d times", b.server.refused)
+	}
+}
+
 // relayDecision asks as a module does.
 func (b *bench) relayDecision() {
 	b.t.Helper()

@@ -290,6 +290,28 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// TestOrderOfWide: what waits behind a request for all slots goes on when that one gives up.
+func TestOrderOfWide(t *testing.T) {
+	b := newBench(t, 2)
+	b.talk("anna", "x").say("so that the slots are known")
+	b.server.gate = make(chan struct{})
+	var all sync.WaitGroup
+	enter := func(ctx context.Context, raw string, busy, waiting int) {
+		all.Go(func() {
+			_, _ = b.b.Generate(ctx, &engine.Request{Kind: engine.Completion, Raw: []byte(raw), Scope: "anna"}, func(engine.Chunk) error { return nil })
+		})
+		waitFor(t, func() bool { return b.cache.Status().Models[0].Busy == busy && promptcache.Waiting(b.b) == waiting })
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	enter(t.Context(), `{"prompt":"one"}`, 1, 0)
+	enter(ctx, `{"prompt":["all","slots"]}`, 1, 1)
+	enter(t.Context(), `{"prompt":"two"}`, 1, 2)
+	leave()
+	waitFor(t, func() bool { return b.cache.Status().Models[0].Busy == 2 && promptcache.Waiting(b.b) == 0 })
+	close(b.server.gate)
+	all.Wait()
+}
+
 // TestBudget: files stay within the budget, and what is marked goes last.
 func TestBudget(t *testing.T) {
 	b := newBench(t, 1)

@@ -98,7 +98,11 @@ func (s *service) hear(ctx context.Context, d *wire.Decisions, how asking) (*hea
 	case s.parts.Template == nil:
 		return nil, badBody("this model cannot chat, so it cannot be asked: %s", s.parts.NoTemplate)
 	case len(d.Images) > 0:
-		p := unsupported("input", "this model reads no images")
+		member := "input"
+		if d.SystemOne {
+			member = "images"
+		}
+		p := unsupported(member, "this model reads no images")
 		p.status, p.kind = http.StatusNotImplemented, typeUnsupported
 		return nil, p
 	}

@@ -34,15 +34,32 @@ func (s *served) String() string {
 	return strings.Join(s.names, " ")
 }
 
-// ask has a request hold a lease so long; it is in line when ask returns.
-func (w *world) ask(all *sync.WaitGroup, a pool.Ask, hold time.Duration, then func(*pool.Lease)) {
-	all.Go(func() {
+// inLine runs a test in a box with the bounds of a queue, which has room for one of its models at a time; each has so many
+// slots.
+func inLine(t *testing.T, slots int, q pool.Queue, names string, f func(t *testing.T, w *world)) {
+	t.Helper()
+	inBox(t, 10, func(t *testing.T, w *world) {
+		w.queueOf(slots, q)
+		var specs []pool.ModelSpec
+		for _, name := range strings.Fields(names) {
+			specs = append(specs, spec(name, 6))
+		}
+		w.set(specs...)
+		f(t, w)
+	})
+}
+
+// ask has a request hold a lease so long, which then sees first; it is in line when ask returns.
+func (w *world) ask(a pool.Ask, hold time.Duration, then func(*pool.Lease)) {
+	w.all.Go(func() {
 		l, err := w.pool.Acquire(w.t.Context(), a)
 		if err != nil {
 			w.t.Errorf("%+v: %v", a, err)
 			return
 		}
-		then(l)
+		if then != nil {
+			then(l)
+		}
 		time.Sleep(hold)
 		l.Finish(engine.Usage{Completion: int(hold / time.Millisecond)})
 	})
@@ -57,15 +74,12 @@ func (w *world) queueOf(slots int, q pool.Queue) {
 
 // TestCollation is case T09: A B A A C A B C are served with three loads, as A A A A B B C C.
 func TestCollation(t *testing.T) {
-	inBox(t, 10, func(t *testing.T, w *world) {
-		w.queueOf(1, pool.Queue{})
-		w.set(spec("A", 6), spec("B", 6), spec("C", 6))
-		var all sync.WaitGroup
+	inLine(t, 1, pool.Queue{}, "A B C", func(t *testing.T, w *world) {
 		var order served
 		for _, name := range strings.Fields("A B A A C A B C") {
-			w.ask(&all, pool.Ask{Model: name, Key: "k"}, time.Second, func(l *pool.Lease) { order.add(l.Model) })
+			w.ask(pool.Ask{Model: name, Key: "k"}, time.Second, func(l *pool.Lease) { order.add(l.Model) })
 		}
-		all.Wait()
+		w.all.Wait()
 		if order.String() != "A A A A B B C C" {
 			t.Errorf("served %s", &order)
 		}
@@ -80,15 +94,12 @@ func TestCollation(t *testing.T) {
 
 // TestMaxWait: requests for a loaded model that never end hold up another one's no longer than MaxWait, and are not cut.
 func TestMaxWait(t *testing.T) {
-	inBox(t, 10, func(t *testing.T, w *world) {
-		w.queueOf(2, pool.Queue{MaxWait: 60 * time.Second})
-		w.set(spec("A", 6), spec("C", 6))
+	inLine(t, 2, pool.Queue{MaxWait: 60 * time.Second}, "A C", func(t *testing.T, w *world) {
 		w.must("A", time.Second)
 		w.must("C", time.Second) // how long both take is known
 		until := time.Now().Add(10 * time.Minute)
-		var all sync.WaitGroup
 		for range 4 {
-			all.Go(func() {
+			w.all.Go(func() {
 				for time.Now().Before(until) {
 					if _, err := w.use(t.Context(), "A", 2*time.Second); err != nil {
 						t.Error(err)
@@ -102,7 +113,6 @@ func TestMaxWait(t *testing.T) {
 		if waited := time.Since(begin); waited > 61*time.Second || waited < 50*time.Second {
 			t.Errorf("C waited %v", waited)
 		}
-		all.Wait()
 	})
 }
 
@@ -116,26 +126,22 @@ func TestUrgency(t *testing.T) {
 		{queue.Background, 220 * time.Second, 245 * time.Second},
 	} {
 		t.Run(c.priority.String(), func(t *testing.T) {
-			inBox(t, 10, func(t *testing.T, w *world) {
-				w.queueOf(1, pool.Queue{MaxWait: time.Minute})
-				w.set(spec("A", 6), spec("B", 6))
+			inLine(t, 1, pool.Queue{MaxWait: time.Minute}, "A B", func(t *testing.T, w *world) {
 				ctx, stop := context.WithCancel(t.Context())
-				var all sync.WaitGroup
 				for range 3 {
-					all.Go(func() {
+					w.all.Go(func() {
 						for ctx.Err() == nil {
 							w.use(ctx, "A", time.Second)
 						}
 					})
 				}
 				time.Sleep(5 * time.Minute)
-				w.ask(&all, pool.Ask{Model: "B", Priority: c.priority}, 0, func(l *pool.Lease) {
+				w.ask(pool.Ask{Model: "B", Priority: c.priority}, 0, func(l *pool.Lease) {
 					if l.Waited < c.from || l.Waited > c.end || !l.Loaded || l.Position != 1 {
 						t.Errorf("waited %v at place %d", l.Waited, l.Position)
 					}
 					stop()
 				})
-				all.Wait()
 			})
 		})
 	}
@@ -143,16 +149,13 @@ func TestUrgency(t *testing.T) {
 
 // TestWeight: while two keys wait, one of twice the weight has twice the turns.
 func TestWeight(t *testing.T) {
-	inBox(t, 10, func(t *testing.T, w *world) {
-		w.queueOf(1, pool.Queue{})
-		w.set(spec("A", 6))
+	inLine(t, 1, pool.Queue{}, "A", func(t *testing.T, w *world) {
 		w.must("A", 0)
-		var all sync.WaitGroup
 		var mu sync.Mutex
 		turns := map[string]int{}
 		for range 12 {
 			for key, weight := range map[string]float64{"one": 1, "two": 2} {
-				w.ask(&all, pool.Ask{Model: "A", Key: key, Weight: weight, Prompt: 800, Answer: 100}, time.Second, func(*pool.Lease) {
+				w.ask(pool.Ask{Model: "A", Key: key, Weight: weight, Prompt: 800, Answer: 100}, time.Second, func(*pool.Lease) {
 					mu.Lock()
 					defer mu.Unlock()
 					if turns["one"]+turns["two"] < 15 {
@@ -161,7 +164,7 @@ func TestWeight(t *testing.T) {
 				})
 			}
 		}
-		all.Wait()
+		w.all.Wait()
 		if turns["two"] < 9 || turns["two"] > 11 {
 			t.Errorf("the first 15 turns: %v", turns)
 		}
@@ -170,15 +173,12 @@ func TestWeight(t *testing.T) {
 
 // TestSlots: a loaded model gives as many leases as it has slots, and what needs none has its lease at once.
 func TestSlots(t *testing.T) {
-	inBox(t, 10, func(t *testing.T, w *world) {
-		w.queueOf(3, pool.Queue{})
-		w.set(spec("A", 6))
+	inLine(t, 3, pool.Queue{}, "A", func(t *testing.T, w *world) {
 		w.must("A", 0)
-		var all sync.WaitGroup
 		var mu sync.Mutex
 		most := 0
 		for i := range 30 {
-			w.ask(&all, pool.Ask{Model: "A", Key: fmt.Sprint(i % 5)}, time.Second, func(l *pool.Lease) {
+			w.ask(pool.Ask{Model: "A", Key: fmt.Sprint(i % 5)}, time.Second, func(l *pool.Lease) {
 				mu.Lock()
 				defer mu.Unlock()
 				most = max(most, w.pool.List()[0].Busy)
@@ -187,7 +187,7 @@ func TestSlots(t *testing.T) {
 		if s := w.pool.List()[0]; s.Busy != 3 || s.Waiting != 27 || s.Slots != 3 || s.Line.Keys != 5 || s.Line.Lengths[1] != 27 || s.Line.Wait < time.Second {
 			t.Errorf("%+v", s)
 		}
-		w.ask(&all, pool.Ask{Model: "A", Aside: true}, time.Minute, func(l *pool.Lease) {
+		w.ask(pool.Ask{Model: "A", Aside: true}, time.Minute, func(l *pool.Lease) {
 			if l.Waited > 0 || l.Position != 0 {
 				t.Errorf("what needs no slot has waited %v", l.Waited)
 			}
@@ -198,7 +198,7 @@ func TestSlots(t *testing.T) {
 			l.Release()
 		}
 		begin := time.Now()
-		all.Wait()
+		w.all.Wait()
 		if took := time.Since(begin); most > 4 || took != time.Minute {
 			t.Errorf("%d leases at once, all through after %v", most, took)
 		}
@@ -207,15 +207,12 @@ func TestSlots(t *testing.T) {
 
 // TestBound is case T20: one may wait, and of six requests to a loaded model four are refused at once, with a time.
 func TestBound(t *testing.T) {
-	inBox(t, 10, func(t *testing.T, w *world) {
-		w.queueOf(1, pool.Queue{Length: 1})
-		w.set(spec("A", 6))
+	inLine(t, 1, pool.Queue{Length: 1}, "A", func(t *testing.T, w *world) {
 		w.must("A", 4*time.Second)
-		var all sync.WaitGroup
 		refused, served := 0, 0
 		var mu sync.Mutex
 		for range 6 {
-			all.Go(func() {
+			w.all.Go(func() {
 				begin := time.Now()
 				l, err := w.pool.Acquire(t.Context(), pool.Ask{Model: "A", Key: "k"})
 				mu.Lock()
@@ -238,36 +235,32 @@ func TestBound(t *testing.T) {
 				}()
 			})
 		}
-		all.Wait()
+		w.all.Wait()
 		if refused != 4 || served != 2 || w.pool.Counts()[0].Refused != 4 {
 			t.Errorf("%d refused, %d served, %+v", refused, served, w.pool.Counts())
 		}
 		w.queueOf(1, pool.Queue{PerKey: 1})
 		time.Sleep(time.Minute)
 		for range 2 {
-			w.ask(&all, pool.Ask{Model: "A", Key: "k"}, time.Second, func(*pool.Lease) {})
+			w.ask(pool.Ask{Model: "A", Key: "k"}, time.Second, nil)
 		}
 		_, err := w.pool.Acquire(t.Context(), pool.Ask{Model: "A", Key: "k"})
 		if busy, ok := errors.AsType[*pool.BusyError](err); !ok || !busy.PerKey {
 			t.Errorf("%v", err)
 		}
-		w.ask(&all, pool.Ask{Model: "A", Key: "other"}, time.Second, func(*pool.Lease) {})
-		all.Wait()
+		w.ask(pool.Ask{Model: "A", Key: "other"}, time.Second, nil)
 	})
 }
 
 // TestLeaving: who leaves is gone from the line at once, and those behind move up.
 func TestLeaving(t *testing.T) {
-	inBox(t, 10, func(t *testing.T, w *world) {
-		w.queueOf(1, pool.Queue{})
-		w.set(spec("A", 6))
+	inLine(t, 1, pool.Queue{}, "A", func(t *testing.T, w *world) {
 		w.must("A", 0)
-		var all sync.WaitGroup
-		w.ask(&all, pool.Ask{Model: "A", Key: "k"}, time.Minute, func(*pool.Lease) {})
+		w.ask(pool.Ask{Model: "A", Key: "k"}, time.Minute, nil)
 		ctx, leave := context.WithCancelCause(t.Context())
 		gone := errors.New("gone")
 		for range 20 {
-			all.Go(func() {
+			w.all.Go(func() {
 				if _, err := w.pool.Acquire(ctx, pool.Ask{Model: "A", Key: "k"}); !errors.Is(err, gone) {
 					t.Error(err)
 				}
@@ -275,7 +268,7 @@ func TestLeaving(t *testing.T) {
 		}
 		synctest.Wait()
 		begin := time.Now()
-		w.ask(&all, pool.Ask{Model: "A", Key: "k"}, 0, func(l *pool.Lease) {
+		w.ask(pool.Ask{Model: "A", Key: "k"}, 0, func(l *pool.Lease) {
 			if l.Position != 21 || time.Since(begin) != time.Minute {
 				t.Errorf("was at place %d, and served after %v", l.Position, time.Since(begin))
 			}
@@ -285,26 +278,21 @@ func TestLeaving(t *testing.T) {
 		if s := w.pool.List()[0]; s.Waiting != 1 || time.Since(begin) > 0 {
 			t.Errorf("%d wait after %v", s.Waiting, time.Since(begin))
 		}
-		all.Wait()
 	})
 }
 
 // TestOneKeyDoesNotHoldUpAnother: the request of a key that asks once comes next, whatever stands in line of others'.
 func TestOneKeyDoesNotHoldUpAnother(t *testing.T) {
-	inBox(t, 10, func(t *testing.T, w *world) {
-		w.queueOf(2, pool.Queue{})
-		w.set(spec("A", 6))
-		var all sync.WaitGroup
+	inLine(t, 2, pool.Queue{}, "A", func(t *testing.T, w *world) {
 		for range 100 {
-			w.ask(&all, pool.Ask{Model: "A", Key: "many", Prompt: 100}, 5*time.Second, func(*pool.Lease) {})
+			w.ask(pool.Ask{Model: "A", Key: "many", Prompt: 100}, 5*time.Second, nil)
 		}
 		time.Sleep(time.Minute)
-		w.ask(&all, pool.Ask{Model: "A", Key: "one", Prompt: 100}, 5*time.Second, func(l *pool.Lease) {
+		w.ask(pool.Ask{Model: "A", Key: "one", Prompt: 100}, 5*time.Second, func(l *pool.Lease) {
 			if l.Waited > 10*time.Second || l.Position > 2 {
 				t.Errorf("the only request of a key waited %v at place %d", l.Waited, l.Position)
 			}
 		})
-		all.Wait()
 	})
 }
 
@@ -323,13 +311,12 @@ func TestEstimatedWait(t *testing.T) {
 			for _, name := range []string{"B", "A", "B", "A"} {
 				w.must(name, hold())
 			}
-			var all sync.WaitGroup
 			asked := "A"
 			if draw.IntN(2) == 0 {
 				asked = "B"
 			}
 			for range 3 + draw.IntN(60) {
-				w.ask(&all, pool.Ask{Model: asked, Key: "k"}, hold(), func(*pool.Lease) {})
+				w.ask(pool.Ask{Model: asked, Key: "k"}, hold(), nil)
 			}
 			time.Sleep(time.Duration(draw.IntN(5)) * time.Second)
 			told := time.Duration(0)
@@ -338,12 +325,11 @@ func TestEstimatedWait(t *testing.T) {
 					told = s.Line.Wait
 				}
 			}
-			w.ask(&all, pool.Ask{Model: asked, Key: "k"}, 0, func(l *pool.Lease) {
+			w.ask(pool.Ask{Model: asked, Key: "k"}, 0, func(l *pool.Lease) {
 				if ratio := told.Seconds() / l.Waited.Seconds(); ratio > factor || ratio < 1/factor {
 					t.Errorf("seed %d: told %v, waited %v at place %d", seed, told, l.Waited, l.Position)
 				}
 			})
-			all.Wait()
 		})
 	}
 }
@@ -351,19 +337,16 @@ func TestEstimatedWait(t *testing.T) {
 // TestThere: what only goes where a model is loaded loads none, and stands in line where one is; a wait that takes too
 // long says which, and how long.
 func TestThere(t *testing.T) {
-	inBox(t, 10, func(t *testing.T, w *world) {
-		w.queueOf(1, pool.Queue{})
-		w.set(spec("A", 6))
+	inLine(t, 1, pool.Queue{}, "A", func(t *testing.T, w *world) {
 		b := w.pool.BackendFor(pool.Ask{Model: "A", Priority: queue.Interactive, There: true})
 		_, err := b.Generate(t.Context(), &engine.Request{}, nil)
 		if u, ok := errors.AsType[*engine.UnavailableError](err); !ok || u.RetryAfter == 0 || w.started("A") != 0 {
 			t.Errorf("%v, %d loads", err, w.started("A"))
 		}
 		w.must("A", 0)
-		var all sync.WaitGroup
-		w.ask(&all, pool.Ask{Model: "A", Key: "k"}, time.Minute, func(*pool.Lease) {})
+		w.ask(pool.Ask{Model: "A", Key: "k"}, time.Minute, nil)
 		begin := time.Now()
-		all.Go(func() {
+		w.all.Go(func() {
 			if _, err := b.Generate(t.Context(), &engine.Request{}, func(engine.Chunk) error { return nil }); err != nil || time.Since(begin) < time.Minute {
 				t.Errorf("%v after %v", err, time.Since(begin))
 			}
@@ -377,32 +360,25 @@ func TestThere(t *testing.T) {
 		if limit, ok := errors.AsType[*engine.TimeoutError](err); !ok || !strings.Contains(limit.Timer, "a turn of the model A") || limit.Limit != 10*time.Second {
 			t.Errorf("%v", err)
 		}
-		all.Wait()
 	})
 }
 
 // TestBoundsOfAside: what needs no slot is bounded as well while it waits for a load.
 func TestBoundsOfAside(t *testing.T) {
-	inBox(t, 10, func(t *testing.T, w *world) {
-		w.queueOf(1, pool.Queue{Length: 2})
-		w.set(spec("A", 6))
-		var all sync.WaitGroup
+	inLine(t, 1, pool.Queue{Length: 2}, "A", func(t *testing.T, w *world) {
 		for range 2 {
-			w.ask(&all, pool.Ask{Model: "A", Key: "k"}, 0, func(*pool.Lease) {})
+			w.ask(pool.Ask{Model: "A", Key: "k"}, 0, nil)
 		}
 		if _, err := w.pool.Acquire(t.Context(), pool.Ask{Model: "A", Aside: true}); err == nil || !strings.Contains(err.Error(), "2 requests wait already") {
 			t.Errorf("%v", err)
 		}
-		all.Wait()
 	})
 }
 
 // TestManyAside: those that wait for a load beside the line are bounded as those in it, and leave their places at the end of
 // the load, at its failure and when they give up.
 func TestManyAside(t *testing.T) {
-	inBox(t, 10, func(t *testing.T, w *world) {
-		w.queueOf(1, pool.Queue{Length: 20, PerKey: 5})
-		w.set(spec("A", 6))
+	inLine(t, 1, pool.Queue{Length: 20, PerKey: 5}, "A", func(t *testing.T, w *world) {
 		for round := range 3 {
 			w.mu.Lock()
 			if w.broken["A"] = nil; round == 1 {
@@ -410,11 +386,10 @@ func TestManyAside(t *testing.T) {
 			}
 			w.mu.Unlock()
 			ctx, cancel := context.WithCancel(t.Context())
-			var all sync.WaitGroup
 			var mu sync.Mutex
 			refused := 0
 			for i := range 100 {
-				all.Go(func() {
+				w.all.Go(func() {
 					l, err := w.pool.Acquire(ctx, pool.Ask{Model: "A", Key: fmt.Sprint(i % 10), Aside: true})
 					if err == nil {
 						l.Release()
@@ -433,7 +408,7 @@ func TestManyAside(t *testing.T) {
 			if round == 2 {
 				cancel()
 			}
-			all.Wait()
+			w.all.Wait()
 			cancel()
 			if refused != 80 {
 				t.Errorf("round %d: %d were refused", round, refused)
@@ -448,15 +423,12 @@ func TestManyAside(t *testing.T) {
 
 // TestTold: nobody is told to come again later than when all that stand in line have gone.
 func TestTold(t *testing.T) {
-	inBox(t, 10, func(t *testing.T, w *world) {
-		w.queueOf(1, pool.Queue{Length: 3})
-		w.set(spec("A", 6))
+	inLine(t, 1, pool.Queue{Length: 3}, "A", func(t *testing.T, w *world) {
 		w.must("A", 0)
-		var all sync.WaitGroup
-		w.ask(&all, pool.Ask{Model: "A", Key: "slow"}, 7*time.Hour, func(*pool.Lease) {})
+		w.ask(pool.Ask{Model: "A", Key: "slow"}, 7*time.Hour, nil)
 		time.Sleep(6 * time.Hour)
 		for range 3 {
-			all.Go(func() {
+			w.all.Go(func() {
 				var late *engine.TimeoutError
 				if _, err := w.pool.Acquire(t.Context(), pool.Ask{Model: "A", Key: "k"}); !errors.As(err, &late) {
 					t.Error(err)
@@ -468,19 +440,15 @@ func TestTold(t *testing.T) {
 		if busy, ok := errors.AsType[*pool.BusyError](err); !ok || busy.Wait < time.Second || busy.Wait > 10*time.Minute {
 			t.Errorf("%v", err)
 		}
-		all.Wait()
 	})
 }
 
 // TestThereLoadsNothing: what goes only where a model is loaded does not bring it back when that goes while it waits.
 func TestThereLoadsNothing(t *testing.T) {
-	inBox(t, 10, func(t *testing.T, w *world) {
-		w.queueOf(1, pool.Queue{})
-		w.set(spec("A", 6))
+	inLine(t, 1, pool.Queue{}, "A", func(t *testing.T, w *world) {
 		w.must("A", 0)
-		var all sync.WaitGroup
-		w.ask(&all, pool.Ask{Model: "A", Key: "k"}, time.Minute, func(*pool.Lease) {})
-		all.Go(func() {
+		w.ask(pool.Ask{Model: "A", Key: "k"}, time.Minute, nil)
+		w.all.Go(func() {
 			_, err := w.pool.Acquire(t.Context(), pool.Ask{Model: "A", Key: pool.Own, There: true})
 			if _, ok := errors.AsType[*engine.UnavailableError](err); !ok {
 				t.Errorf("%v", err)
@@ -490,7 +458,7 @@ func TestThereLoadsNothing(t *testing.T) {
 		if err := w.pool.Unload(t.Context(), "A"); err != nil {
 			t.Error(err)
 		}
-		all.Wait()
+		w.all.Wait()
 		time.Sleep(time.Minute)
 		if n := w.started("A"); n != 1 {
 			t.Errorf("%d loads", n)

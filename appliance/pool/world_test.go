@@ -21,6 +21,7 @@ const gib = 1 << 30
 type world struct {
 	t    *testing.T
 	pool *pool.Pool
+	all  sync.WaitGroup // of requests that the test sends and does not wait for
 
 	mu       sync.Mutex
 	total    uint64
@@ -182,6 +183,7 @@ func inBox(t *testing.T, total uint64, f func(t *testing.T, w *world)) {
 		ended := make(chan error, 1)
 		go func() { ended <- w.pool.Run(ctx) }()
 		f(t, w)
+		w.all.Wait()
 		stop()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)

@@ -98,7 +98,8 @@ type box struct {
 	problems   problems
 
 	extensions *extensions.Manager
-	classifier *classifier // in place of the built-in one; nil for that
+	built      chan struct{} // closed once the built-in modules are bound, or have taken too long
+	classifier *classifier   // in place of the built-in one; nil for that
 	shelves    *shelves
 	cache      *promptcache.Cache
 	slots      bool // model servers can keep the state of their slots
@@ -115,7 +116,7 @@ type box struct {
 
 // runBox runs a box until ctx ends.
 func (p program) runBox(ctx context.Context, o boxOptions) error {
-	b := &box{options: o, began: time.Now(), self: rand.Text(), console: p.stderr, level: new(slog.LevelVar), book: newLogbook(logLines)}
+	b := &box{options: o, began: time.Now(), self: rand.Text(), console: p.stderr, level: new(slog.LevelVar), book: newLogbook(logLines), built: make(chan struct{})}
 	b.log = slog.New(b.book.handler(slog.NewTextHandler(p.stderr, &slog.HandlerOptions{Level: b.level})))
 	p.noNewCode(b.log)
 	b.models = catalog.Cache{Dir: modelsIn(o.state)}

@@ -178,6 +178,7 @@ type chooser struct{ b *box }
 func (c chooser) Decides() bool { return c.b.extensions.Decides() }
 
 func (c chooser) Decide(ctx context.Context, in extensions.Input) extensions.Outcome {
+	c.b.awaitBuilt(ctx)
 	p := auth.From(ctx)
 	in.Tenant, in.Key = p.Person, p.Actor.Key
 	in.Private = c.b.privacy(p) == store.PrivacyNone

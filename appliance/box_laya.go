@@ -12,6 +12,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"onebit/appliance/config"
 	"onebit/appliance/egress"
@@ -25,11 +27,28 @@ import (
 
 // bindBuilt makes the built-in classifier the one that says the class of each conversation, and the built-in policy the one that
 // reads the policy file, where the configuration wants it and an admin has bound no other. A new version of the program
-// brings its own, which take the place of the old ones.
+// brings its own, which take the place of the old ones. Requests that leave their model to the box wait for it, at the first
+// start of a program for about a second and never longer than bindLimit, so that none is routed by another rule than the
+// configuration's.
 func (b *box) bindBuilt(ctx context.Context) error {
+	done := sync.OnceFunc(func() { close(b.built) })
+	late := time.AfterFunc(bindLimit, done)
+	defer late.Stop()
+	defer done()
 	b.bindLaya(ctx)
 	b.bindPolicy(ctx)
 	return nil // the default policy decides
+}
+
+// bindLimit is for how long after the start requests wait for the built-in modules.
+const bindLimit = 10 * time.Second
+
+// awaitBuilt waits until the built-in modules are bound.
+func (b *box) awaitBuilt(ctx context.Context) {
+	select {
+	case <-b.built:
+	case <-ctx.Done():
+	}
 }
 
 func (b *box) bindLaya(ctx context.Context) {

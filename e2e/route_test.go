@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -204,7 +205,8 @@ func TestLayaRules(t *testing.T) {
 	}
 }
 
-// TestLayaStartFails: a backend that does not come up is a 503 that names it, and the next request tries again.
+// TestLayaStartFails: where none of the three that are tried comes up it is a 503 that names the first, and the next request tries
+// again.
 func TestLayaStartFails(t *testing.T) {
 	st := newStage(t, "STANDIN_FAULT=exit-at-start")
 	s := st.serve(st.strix()...)
@@ -213,12 +215,32 @@ func TestLayaStartFails(t *testing.T) {
 		if r.status != 503 || !strings.Contains(fmt.Sprint(dig(r.json(t), "error", "message")), "hrx did not become ready") || r.header.Get("X-1bit-Route") != "" {
 			t.Errorf("%d %v %s", r.status, r.header, r.body)
 		}
-		if got := len(st.log("start")); got != n {
+		if got := len(st.log("start")); got != 3*n {
 			t.Errorf("%d starts after %d requests", got, n)
 		}
 	}
 	if status, _, body := s.get("/health"); status != 200 {
 		t.Errorf("health %d %s", status, body)
+	}
+}
+
+// TestLayaFailover: a conversation whose backend does not come up is served by the next of its policy's order, and stays there.
+func TestLayaFailover(t *testing.T) {
+	st := newStage(t)
+	broken := st.file("zinc", "#!/bin/sh\nexit 3\n")
+	if err := os.Chmod(broken, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	policy := st.file("policy.json", `{"rules": [{"name": "order", "prefer": ["zinc", "vulkan"]}]}`)
+	s := st.serve("-m", st.gguf("m.gguf", nil), "--laya", "--llama-server", standin(t, "llama-server"), "--zinc", broken, "--route-policy", policy)
+	for _, stream := range []bool{false, true} {
+		route, why := routed(t, s, obj{"stream": stream}, fmt.Sprint("a stream: ", stream))
+		if !strings.HasSuffix(route, " vulkan") || !strings.Contains(why, "rule order") || !strings.HasSuffix(why, "; failover=vulkan") {
+			t.Errorf("%q, %q", route, why)
+		}
+	}
+	if route, why := routed(t, s, nil, "a stream: false", "yes", "and now"); !strings.HasSuffix(route, " vulkan") || !strings.Contains(why, "kept") || strings.Contains(why, "failover") {
+		t.Errorf("a later turn: %q, %q", route, why)
 	}
 }
 

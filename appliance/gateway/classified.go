@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"onebit/engine"
@@ -42,41 +43,52 @@ func (g *Gateway) having(kind engine.Kind) []*server {
 	return all
 }
 
-// byClass sends a conversation where the decider says, and says so in a header once the request can go there.
-func (g *Gateway) byClass(ctx context.Context, w *reply, r *http.Request, req *engine.Request) (*lease, error) {
+// byClass runs a request where the decider says, or at the next backend of its order while that cannot have it, and says so in a
+// header once it can go there.
+func (g *Gateway) byClass(ctx context.Context, w *reply, r *http.Request, req *engine.Request, answer answering) error {
 	may := g.having(req.Kind)
 	o := g.cfg.Decider.Decide(ctx, extensions.Input{
 		ID: w.own, API: req.Kind.String(), Model: cmp.Or(req.Model, auto), Header: r.Header, Stream: req.Stream, Body: req.Raw, Candidates: g.open(may),
 	})
 	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	if o.Refusal != nil {
-		return nil, refusedByPolicy(o.Refusal)
+		return refusedByPolicy(o.Refusal)
 	}
-	to := may[0]
-	for _, s := range may {
-		if s.label == o.Candidate {
-			to = s
+	of := func(label string) *server {
+		if i := slices.IndexFunc(may, func(s *server) bool { return s.label == label }); i >= 0 {
+			return may[i]
 		}
+		return nil
 	}
-	l := g.places.reserve(func() *server { return to })
-	begin := time.Now()
-	if err := g.ready(ctx, to); err != nil {
-		l.release()
-		return nil, err
+	to := cmp.Or(of(o.Candidate), may[0])
+	c := chosen{
+		name: to.label, why: o.Why, patience: o.Patience, as: func(string) *engine.Request { return req },
+		rest:   slices.DeleteFunc(slices.Clone(o.Ranked), func(label string) bool { return label == to.label || of(label) == nil }),
+		settle: func(ctx context.Context, s extensions.Served) { g.cfg.Decider.Settle(ctx, o, s) },
 	}
-	w.waited = time.Since(begin)
-	class := cmp.Or(o.Class, unclassified)
-	w.Header().Set("X-1bit-Route", fmt.Sprintf("%s %.2f %s", class, o.Confidence, to.Device))
 	w.Header().Set("X-1bit-Route-Why", o.Why)
 	for name, value := range o.Headers {
 		w.Header().Set(name, value)
 	}
-	if !o.Kept {
-		g.cfg.Log.Info("chose a backend", "class", class, "confidence", fmt.Sprintf("%.2f", o.Confidence), "device", to.Device, "why", o.Why)
-	}
-	return l, nil
+	return g.anywhere(ctx, w, c, func(ctx, wait context.Context, p place) error {
+		to := of(p.name)
+		l := g.places.reserve(func() *server { return to })
+		begin := time.Now()
+		err := g.ready(wait, to)
+		w.waited += time.Since(begin)
+		if err != nil {
+			l.release()
+			return err
+		}
+		class := cmp.Or(o.Class, unclassified)
+		w.Header().Set("X-1bit-Route", fmt.Sprintf("%s %.2f %s", class, o.Confidence, to.Device))
+		if !o.Kept {
+			g.cfg.Log.Info("chose a backend", "class", class, "confidence", fmt.Sprintf("%.2f", o.Confidence), "device", to.Device, "why", o.Why)
+		}
+		return answer(ctx, l, p.req)
+	})
 }
 
 // open are the backends as the decider sees them. One that was never started can be had, and has nobody on it.

@@ -1,6 +1,7 @@
 package gateway_test
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net/http"
@@ -21,6 +22,8 @@ type toDevice struct {
 	o   extensions.Outcome
 	in  extensions.Input
 	log []extensions.Input
+
+	settled []string
 }
 
 func (d *toDevice) Decides() bool { return true }
@@ -31,7 +34,9 @@ func (d *toDevice) Decide(_ context.Context, in extensions.Input) extensions.Out
 	return d.o
 }
 
-func (d *toDevice) Settle(context.Context, extensions.Outcome, extensions.Served) {}
+func (d *toDevice) Settle(_ context.Context, _ extensions.Outcome, s extensions.Served) {
+	d.settled = append(d.settled, s.Candidate)
+}
 
 // classes is a gateway over three backends: zinc, hrx and cpu.
 func classes(t *testing.T, d gateway.Decider, hrx engine.Backend) *served {
@@ -126,6 +131,55 @@ func TestClassifiedStart(t *testing.T) {
 			t.Errorf("%d %s", a.status, a.body)
 		}
 	})
+}
+
+// TestClassifiedFailover: while a backend cannot have a request and nothing was answered, the next of the policy's order is tried.
+func TestClassifiedFailover(t *testing.T) {
+	down := func(context.Context) error {
+		return &engine.UnavailableError{Reason: "hrx did not become ready", RetryAfter: time.Second}
+	}
+	fails := func(err error) func(context.Context, int, func(engine.Chunk) error) (engine.Usage, error) {
+		return func(context.Context, int, func(engine.Chunk) error) (engine.Usage, error) { return engine.Usage{}, err }
+	}
+	for name, tt := range map[string]struct {
+		ranked []string
+		hrx    *scripted
+		path   string
+		body   string
+
+		status  int
+		route   string
+		why     string
+		settled string
+	}{
+		"all is well":       {ranked: []string{"hrx", "cpu"}, hrx: &scripted{generate: whole}, status: 200, route: "code 0.80 hrx", why: "m", settled: "hrx"},
+		"it does not start": {ranked: []string{"hrx", "cpu", "zinc"}, hrx: &scripted{ready: down}, status: 200, route: "code 0.80 cpu", why: "m; failover=cpu", settled: "cpu"},
+		"a message":         {ranked: []string{"hrx", "cpu"}, hrx: &scripted{ready: down}, path: "/v1/messages", status: 200, route: "code 0.80 cpu", why: "m; failover=cpu", settled: "cpu"},
+		"it is lost twice":  {ranked: []string{"hrx", "cpu"}, hrx: &scripted{generate: fails(engine.ErrLost)}, status: 200, route: "code 0.80 cpu", why: "m; failover=cpu", settled: "cpu"},
+		"its own fault": {ranked: []string{"hrx", "cpu"}, hrx: &scripted{generate: fails(&engine.StatusError{Status: 400, Body: []byte(`{"error":"no"}`)})}, status: 400,
+			route: "code 0.80 hrx", why: "m"},
+		"nobody else":            {ranked: []string{"hrx"}, hrx: &scripted{ready: down}, status: 503, why: "m"},
+		"nobody of that name":    {ranked: []string{"hrx", "npu"}, hrx: &scripted{ready: down}, status: 503, why: "m"},
+		"not where it cannot be": {ranked: []string{"hrx", "zinc", "cpu"}, hrx: &scripted{ready: down}, path: "/v1/responses", body: `{"input":"x"}`, status: 200, route: "code 0.80 cpu", why: "m; failover=cpu", settled: "cpu"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &toDevice{o: extensions.Outcome{Candidate: tt.ranked[0], Ranked: tt.ranked, Class: "code", Confidence: 0.8, Why: "m"}}
+				tt.hrx.name, tt.hrx.state = "hrx", engine.Ready
+				s := classes(t, d, tt.hrx)
+				a := s.do(t.Context(), "POST", cmp.Or(tt.path, "/v1/chat/completions"), cmp.Or(tt.body, `{"model":"any","max_tokens":9,"messages":[{"role":"user","content":"x"}]}`))
+				if a.status != tt.status || a.header.Get("X-1bit-Route") != tt.route || a.header.Get("X-1bit-Route-Why") != tt.why {
+					t.Errorf("%d %q %q %s", a.status, a.header.Get("X-1bit-Route"), a.header.Get("X-1bit-Route-Why"), a.body)
+				}
+				if tt.status == 503 && refusal(t, a.body).Message != "hrx did not become ready" {
+					t.Errorf("%s", a.body)
+				}
+				if got := strings.Join(d.settled, " "); got != tt.settled {
+					t.Errorf("settled at %q", got)
+				}
+			})
+		})
+	}
 }
 
 func TestClassifiedNeedsADecider(t *testing.T) {

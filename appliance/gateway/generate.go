@@ -74,11 +74,7 @@ func (g *Gateway) generate(kind engine.Kind, parse func([]byte) (*engine.Request
 		req.ID = w.id
 		w.streamed, w.operation = req.Stream, operation(kind)
 		if g.cfg.Fleet == nil {
-			l, err := g.place(ctx, w, r, req)
-			if err != nil {
-				return err
-			}
-			return g.answer(ctx, w, l, req)
+			return g.onModel(ctx, w, r, req, func(ctx context.Context, l *lease, req *engine.Request) error { return g.answer(ctx, w, l, req) })
 		}
 		return g.onFleet(ctx, w, r, asked{req: req, body: body})
 	}

@@ -38,11 +38,7 @@ func (g *Gateway) message(w *reply, r *http.Request) error {
 	}
 	w.streamed, w.operation = p.q.Stream, operation(engine.Chat)
 	if g.cfg.Fleet == nil {
-		l, err := g.place(ctx, w, r, p.chat)
-		if err != nil {
-			return err
-		}
-		return g.answerMessage(ctx, w, l, p)
+		return g.onModel(ctx, w, r, p.chat, func(ctx context.Context, l *lease, _ *engine.Request) error { return g.answerMessage(ctx, w, l, p) })
 	}
 	want, err := g.wanted(ctx, r.Header, nil)
 	if err != nil {

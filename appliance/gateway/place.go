@@ -107,19 +107,31 @@ func (l *lease) release() {
 	}
 }
 
-// place finds the server for a request and reserves a place there. In the modes LongModel and Classified it says in a header
-// what it chose.
-func (g *Gateway) place(ctx context.Context, w *reply, r *http.Request, req *engine.Request) (*lease, error) {
+// answering answers a request where it has a place, and gives that up.
+type answering func(ctx context.Context, l *lease, req *engine.Request) error
+
+// onModel runs a request on one of the model's backends. In the modes LongModel and Classified it says in a header what it chose.
+func (g *Gateway) onModel(ctx context.Context, w *reply, r *http.Request, req *engine.Request, answer answering) error {
 	only, err := g.only(req.Kind)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := g.known(only, req.Model); err != nil {
-		return nil, err
+		return err
 	}
+	if g.classified(req.Kind) {
+		return g.byClass(ctx, w, r, req, answer)
+	}
+	l, err := g.place(ctx, w, only, req)
+	if err != nil {
+		return err
+	}
+	return answer(ctx, l, req)
+}
+
+// place reserves a place for a request, on only or on the second server.
+func (g *Gateway) place(ctx context.Context, w *reply, only *server, req *engine.Request) (*lease, error) {
 	switch {
-	case g.classified(req.Kind):
-		return g.byClass(ctx, w, r, req)
 	case only != g.first || g.second == nil:
 	case g.cfg.Mode == Adaptive:
 		return g.adaptive(req), nil

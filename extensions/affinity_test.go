@@ -402,6 +402,35 @@ func TestManyOverRestart(t *testing.T) {
 	}
 }
 
+// TestManyOfOne: very many conversations of one key push out none of another's, of which nothing is on the disk.
+func TestManyOfOne(t *testing.T) {
+	f := affine(t, picky(nil), false)
+	private := func(n int) extensions.Input {
+		in := chat(fmt.Sprint("hard: quiet ", n))
+		in.Key, in.Private = "quiet", true
+		return in
+	}
+	for n := range 10 {
+		f.decide(private(n))
+	}
+	for n := range 8192 + 100 {
+		in := chat(fmt.Sprint("easy ", n))
+		in.Key = "loud"
+		f.decide(in)
+		if n%1000 == 0 {
+			f.decide(private(10 + n/1000)) // they come and go
+		}
+	}
+	for n := range 19 {
+		if o := f.decide(private(n)); !o.Kept {
+			t.Errorf("conversation %d was pushed out: %+v", n, o)
+		}
+	}
+	if n := f.Forget(func(extensions.Owner) bool { return true }); n != 8192 {
+		t.Errorf("%d were remembered", n)
+	}
+}
+
 // TestTogether: many requests of few conversations at a time end with one place for each.
 func TestTogether(t *testing.T) {
 	f := affine(t, picky(nil), false)

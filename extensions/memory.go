@@ -55,6 +55,8 @@ type entry struct {
 	latest conversation.ID   // that of its latest turn
 	known  conversation.ID   // that which is kept
 	gone   bool              // it was forgotten on purpose
+	holder *holder           // who has it
+	asked  uint64            // a number that grows: when it was last asked for
 }
 
 // give ends a turn.
@@ -72,20 +74,24 @@ func (e *entry) give() {
 // touch says that what was decided has changed, or how far it has come. The turn is held.
 func (e *entry) touch() { e.changed, e.touched = true, true }
 
-// memory is the front of what is kept of conversations. It forgets the one that was longest not asked for when it is full.
+// memory is the front of what is kept of conversations. When it is full it forgets the one that was longest not asked for of
+// the owner who has most: what is not kept elsewhere (see Owner.Private) is not pushed out by somebody else's many.
 type memory struct {
 	store Conversations // nil: what is forgotten here is lost
 
 	loading chan struct{} // one at a time, so that nobody loads a conversation twice
 
-	mu    sync.Mutex
-	ids   map[conversation.ID]*list.Element
-	at    map[conversation.ID]*list.Element // by each of its names
-	order *list.List                        // of *entry, the latest first
+	mu     sync.Mutex
+	ids    map[conversation.ID]*list.Element // in the list of its holder
+	at     map[conversation.ID]*list.Element // by each of its names
+	held   map[string]*holder                // by Owner.scope
+	order  holders
+	n      int // conversations
+	serial uint64
 }
 
 func newMemory(store Conversations) *memory {
-	return &memory{store: store, loading: make(chan struct{}, 1), ids: map[conversation.ID]*list.Element{}, at: map[conversation.ID]*list.Element{}, order: list.New()}
+	return &memory{store: store, loading: make(chan struct{}, 1), ids: map[conversation.ID]*list.Element{}, at: map[conversation.ID]*list.Element{}, held: map[string]*holder{}}
 }
 
 // take waits for the turn of the conversation that somebody's request belongs to. It gives up with ctx.
@@ -182,7 +188,7 @@ func (m *memory) settle(owner Owner, who conversation.Identity, f match) *entry 
 	case who.Alike == nil || f.e.latest == names[f.i]:
 		m.name(f.e, name)
 		f.e.latest = name
-		m.order.MoveToFront(m.ids[f.e.id])
+		m.again(m.ids[f.e.id])
 		return f.e
 	}
 	e := &entry{id: unused(), owner: owner, latest: name}
@@ -204,11 +210,11 @@ func unused() conversation.ID {
 // add takes a conversation in. mu is held.
 func (m *memory) add(e *entry, names ...conversation.ID) *entry {
 	e.turn = make(chan struct{}, 1)
-	if m.order.Len() >= conversations {
-		m.drop(m.order.Back())
-	}
-	at := m.order.PushFront(e)
+	at := m.keep(e)
 	m.ids[e.id] = at
+	if m.n > conversations {
+		m.drop(m.order[0].kept.Back())
+	}
 	for _, n := range names {
 		m.name(e, n)
 	}
@@ -243,7 +249,7 @@ func (m *memory) drop(at *list.Element) {
 			delete(m.at, n)
 		}
 	}
-	m.order.Remove(at)
+	m.let(at)
 }
 
 // load brings the conversation of the first of the names that is known into memory. What cannot be read is not known.
@@ -320,14 +326,12 @@ func (m *memory) also(e *entry, name conversation.ID) {
 func (m *memory) forget(which func(Owner) bool) (n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for at := m.order.Front(); at != nil; {
-		next := at.Next()
+	for _, at := range m.ids {
 		if e := at.Value.(*entry); which(e.owner) {
 			e.gone = true
 			m.drop(at)
 			n++
 		}
-		at = next
 	}
 	return n
 }
@@ -336,5 +340,5 @@ func (m *memory) forget(which func(Owner) bool) (n int) {
 func (m *memory) len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.order.Len()
+	return m.n
 }

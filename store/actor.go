@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"onebit/store/archive"
+	"onebit/store/sqlite"
 )
 
 // Errors that callers branch on.
 var (
-	ErrNotFound  = errors.New("not found")
-	ErrConflict  = errors.New("conflicts with what is there")
-	ErrFull      = errors.New("the disk is full")
+	ErrNotFound  = sqlite.ErrNotFound
+	ErrConflict  = sqlite.ErrConflict
+	ErrFull      = sqlite.ErrFull
 	ErrForbidden = errors.New("not allowed")
 	ErrInvalid   = archive.ErrInvalid
 	ErrTooNew    = archive.ErrTooNew

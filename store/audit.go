@@ -46,7 +46,7 @@ func (e AuditEntry) chained(before [32]byte) [32]byte {
 // head returns the number of entries and the last one's hash.
 func head(ctx context.Context, q querier) (id int64, hash [32]byte, err error) {
 	var raw []byte
-	err = q.row(ctx, lastAudit).Scan(&id, &raw)
+	err = q.Row(ctx, lastAudit).Scan(&id, &raw)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, hash, nil
 	}
@@ -62,7 +62,7 @@ func (t *txn) audit(ctx context.Context, a Actor, action, target, detail string)
 	}
 	e := AuditEntry{ID: id + 1, Time: t.now, Person: a.Person, Key: a.Key, Action: action, Target: target, Detail: detail}
 	hash := e.chained(before)
-	_, err = t.exec(ctx, insertAudit, e.ID, sqlite.Stamp(e.Time), e.Person, e.Key, e.Action, e.Target, e.Detail, hash[:])
+	_, err = t.Exec(ctx, insertAudit, e.ID, sqlite.Stamp(e.Time), e.Person, e.Key, e.Action, e.Target, e.Detail, hash[:])
 	return err
 }
 
@@ -97,7 +97,7 @@ func (s *Store) AuditLog(ctx context.Context, a Actor, after int64, limit int) (
 }
 
 func entries(ctx context.Context, q querier, after int64, limit int) ([]AuditEntry, error) {
-	rows, err := q.query(ctx, readAudit, after, limit)
+	rows, err := q.Query(ctx, readAudit, after, limit)
 	return sqlite.Collect(rows, err, scanAudit)
 }
 

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 
 	"onebit/store/archive"
+	"onebit/store/sqlite"
 )
 
 // BackupOptions says how a backup is locked and what goes in. Exactly one of Passphrase and Recipients is given.
@@ -103,14 +104,14 @@ func (s *Store) prepare(ctx context.Context, path string, m *Manifest) error {
 	if err := copyDatabase(ctx, s.path(), path); err != nil {
 		return err
 	}
-	err := onFile(ctx, path, func(db *reader) error {
+	err := onFile(ctx, path, func(db *sqlite.Reader) error {
 		// secure_delete is on: what is deleted here is overwritten
-		if _, err := db.db.ExecContext(ctx, "delete from logins"); err != nil {
+		if err := db.Once(ctx, "delete from logins"); err != nil {
 			return err
 		}
 		if !m.IncludesCA {
 			from, to := folderRange(PrivateCAPrefix)
-			if _, err := db.db.ExecContext(ctx, "delete from tls_values where name >= ? and name < ?", from, to); err != nil {
+			if err := db.Once(ctx, "delete from tls_values where name >= ? and name < ?", from, to); err != nil {
 				return err
 			}
 		}
@@ -119,12 +120,12 @@ func (s *Store) prepare(ctx context.Context, path string, m *Manifest) error {
 	if err != nil {
 		return err
 	}
-	return onFile(ctx, path, func(db *reader) error { return check(ctx, db) })
+	return onFile(ctx, path, func(db *sqlite.Reader) error { return check(ctx, db) })
 }
 
 // describe fills in what the manifest says of the database.
 func (s *Store) describe(ctx context.Context, q querier, m *Manifest) error {
-	if err := q.row(ctx, "pragma user_version").Scan(&m.Schema); err != nil {
+	if err := q.Row(ctx, "pragma user_version").Scan(&m.Schema); err != nil {
 		return err
 	}
 	n, hash, err := head(ctx, q)

@@ -72,7 +72,7 @@ func (t *txn) putBlob(ctx context.Context, owner, hash string, f *os.File) error
 	if err != nil {
 		return err
 	}
-	n, err := t.exec(ctx, insertBlob, owner, hash, st.Size(), sqlite.Stamp(t.now))
+	n, err := t.Exec(ctx, insertBlob, owner, hash, st.Size(), sqlite.Stamp(t.now))
 	if err != nil || n == 0 {
 		return err
 	}
@@ -86,7 +86,7 @@ func (t *txn) putBlob(ctx context.Context, owner, hash string, f *os.File) error
 			return err
 		}
 		sum := sha256.Sum256(buf[:n])
-		if _, err := t.exec(ctx, insertPart, owner, hash, part, sum[:], buf[:n]); err != nil {
+		if _, err := t.Exec(ctx, insertPart, owner, hash, part, sum[:], buf[:n]); err != nil {
 			return err
 		}
 	}
@@ -97,7 +97,7 @@ func (t *txn) putBlob(ctx context.Context, owner, hash string, f *os.File) error
 func (s *Store) Blob(ctx context.Context, a Actor, hash string, w io.Writer) (int64, error) {
 	var owner string
 	var size int64
-	err := s.r.row(ctx, findBlob, hash, a.Admin, a.who()).Scan(&owner, &size)
+	err := s.r.Row(ctx, findBlob, hash, a.Admin, a.who()).Scan(&owner, &size)
 	if err == nil {
 		err = s.readBlob(ctx, owner, hash, w)
 	}
@@ -111,7 +111,7 @@ func (s *Store) readBlob(ctx context.Context, owner, hash string, w io.Writer) e
 	whole := sha256.New()
 	for part := 0; ; part++ {
 		var sum, data []byte
-		err := s.r.row(ctx, readPart, owner, hash, part).Scan(&sum, &data)
+		err := s.r.Row(ctx, readPart, owner, hash, part).Scan(&sum, &data)
 		if err = meaning(err); errors.Is(err, ErrNotFound) {
 			break
 		}
@@ -137,10 +137,10 @@ func (s *Store) DeleteBlob(ctx context.Context, a Actor, hash string) error {
 	return s.change(ctx, a, "blob.delete", hash, func(t *txn) error {
 		var owner string
 		var size int64
-		if err := t.row(ctx, findBlob, hash, a.Admin, a.who()).Scan(&owner, &size); err != nil {
+		if err := t.Row(ctx, findBlob, hash, a.Admin, a.who()).Scan(&owner, &size); err != nil {
 			return err
 		}
-		return t.touchOne(ctx, deleteBlob, hash, owner)
+		return t.One(ctx, deleteBlob, hash, owner)
 	})
 }
 
@@ -167,7 +167,7 @@ func (s *Store) Scrub(ctx context.Context) (ScrubReport, error) {
 }
 
 func (s *Store) scrub(ctx context.Context, r *ScrubReport) error {
-	rows, err := s.r.query(ctx, "pragma integrity_check(20)")
+	rows, err := s.r.Query(ctx, "pragma integrity_check(20)")
 	said, err := sqlite.Collect(rows, err, func(r sqlite.Row) (line string, err error) { return line, r.Scan(&line) })
 	if err = meaning(err); err != nil && !errors.Is(err, ErrCorrupt) {
 		return err
@@ -190,7 +190,7 @@ func (s *Store) scrubBlobs(ctx context.Context, r *ScrubReport) error {
 	var owner, hash string
 	for {
 		var size int64
-		err := meaning(s.r.row(ctx, nextBlob, owner, hash).Scan(&owner, &hash, &size))
+		err := meaning(s.r.Row(ctx, nextBlob, owner, hash).Scan(&owner, &hash, &size))
 		if errors.Is(err, ErrNotFound) {
 			return nil
 		}
@@ -218,7 +218,7 @@ func (s *Store) scrubBlobs(ctx context.Context, r *ScrubReport) error {
 // stored tells whether a blob is still there: one that was deleted while it was read is not damaged.
 func (s *Store) stored(ctx context.Context, owner, hash string) (bool, error) {
 	var n int
-	err := s.r.row(ctx, "select count(*) from blobs where owner = ? and hash = ?", owner, hash).Scan(&n)
+	err := s.r.Row(ctx, "select count(*) from blobs where owner = ? and hash = ?", owner, hash).Scan(&n)
 	return n > 0, err
 }
 

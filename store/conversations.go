@@ -136,7 +136,7 @@ func (t *txn) putConversation(ctx context.Context, c Conversation) error {
 	if person == systemPerson {
 		person = ""
 	}
-	n, err := t.exec(ctx, putConversation, id, c.Owner.scope(), c.Place, c.Class, c.Confidence, c.Module, c.Tokens, c.Turns,
+	n, err := t.Exec(ctx, putConversation, id, c.Owner.scope(), c.Place, c.Class, c.Confidence, c.Module, c.Tokens, c.Turns,
 		sqlite.Stamp(c.Until), sqlite.Stamp(c.First), sqlite.Stamp(c.Used), string(c.Detail), c.Owner.Key, person)
 	if err != nil || n == 0 {
 		return err
@@ -146,11 +146,11 @@ func (t *txn) putConversation(ctx context.Context, c Conversation) error {
 		if err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, putConversationName, name, id, sqlite.Stamp(c.Used)+int64(i)); err != nil {
+		if _, err := t.Exec(ctx, putConversationName, name, id, sqlite.Stamp(c.Used)+int64(i)); err != nil {
 			return err
 		}
 	}
-	_, err = t.exec(ctx, trimConversationNames, id, MaxNames)
+	_, err = t.Exec(ctx, trimConversationNames, id, MaxNames)
 	return err
 }
 
@@ -177,13 +177,13 @@ type holder struct {
 // trimConversations leaves so many: each time the oldest of whoever has most goes.
 func (t *txn) trimConversations(ctx context.Context, most int64) error {
 	var excess int64
-	if err := t.row(ctx, countConversations).Scan(&excess); err != nil {
+	if err := t.Row(ctx, countConversations).Scan(&excess); err != nil {
 		return err
 	}
 	if excess -= most; excess <= 0 {
 		return nil
 	}
-	rows, err := t.query(ctx, conversationHolders)
+	rows, err := t.Query(ctx, conversationHolders)
 	all, err := sqlite.Collect(rows, err, func(r sqlite.Row) (h holder, err error) { return h, r.Scan(&h.scope, &h.n) })
 	if err != nil {
 		return err
@@ -193,12 +193,12 @@ func (t *txn) trimConversations(ctx context.Context, most int64) error {
 		if h.n <= level {
 			break
 		}
-		if _, err := t.exec(ctx, trimHolder, h.scope, h.n-level); err != nil {
+		if _, err := t.Exec(ctx, trimHolder, h.scope, h.n-level); err != nil {
 			return err
 		}
 	}
 	if rest > 0 {
-		_, err = t.exec(ctx, trimHolders, level, rest)
+		_, err = t.Exec(ctx, trimHolders, level, rest)
 	}
 	return err
 }
@@ -242,14 +242,14 @@ func (s *Store) findConversation(ctx context.Context, names []string) (c Convers
 	var n, until, first, used int64
 	var id []byte
 	var detail string
-	err = s.r.row(ctx, findConversation, string(list)).Scan(&n, &id, &c.Place, &c.Class, &c.Confidence, &c.Module, &c.Tokens, &c.Turns,
+	err = s.r.Row(ctx, findConversation, string(list)).Scan(&n, &id, &c.Place, &c.Class, &c.Confidence, &c.Module, &c.Tokens, &c.Turns,
 		&until, &first, &used, &detail)
 	if err != nil {
 		return c, err
 	}
 	c.ID, c.Detail = hex.EncodeToString(id), json.RawMessage(detail)
 	c.Until, c.First, c.Used = sqlite.Moment(until), sqlite.Moment(first), sqlite.Moment(used)
-	rows, err := s.r.query(ctx, namesOfConversation, n)
+	rows, err := s.r.Query(ctx, namesOfConversation, n)
 	c.Names, err = sqlite.Collect(rows, err, func(r sqlite.Row) (string, error) {
 		var name []byte
 		err := r.Scan(&name)
@@ -260,7 +260,7 @@ func (s *Store) findConversation(ctx context.Context, names []string) (c Convers
 
 // Conversations is how many are on the disk.
 func (s *Store) Conversations(ctx context.Context) (n int64, err error) {
-	if err := s.r.row(ctx, countConversations).Scan(&n); err != nil {
+	if err := s.r.Row(ctx, countConversations).Scan(&n); err != nil {
 		return 0, fmt.Errorf("counting the conversations: %w", s.meaning(err))
 	}
 	return n, nil
@@ -281,11 +281,11 @@ func (s *Store) DeleteConversations(ctx context.Context, a, of Actor) (n int64, 
 	err = s.write(ctx, func(t *txn) (err error) {
 		switch {
 		case of.Key != "":
-			n, err = t.exec(ctx, deleteScopeConversations, of.scope())
+			n, err = t.Exec(ctx, deleteScopeConversations, of.scope())
 		case of.Person != "":
 			n, err = t.deleteConversationsOf(ctx, of.Person)
 		default:
-			n, err = t.exec(ctx, deleteAllConversations)
+			n, err = t.Exec(ctx, deleteAllConversations)
 		}
 		if err != nil {
 			return err
@@ -311,18 +311,18 @@ func (q *queue) forget(of Actor) {
 
 // deleteConversationsOf forgets those of a person and of all their keys.
 func (t *txn) deleteConversationsOf(ctx context.Context, person string) (int64, error) {
-	rows, err := t.query(ctx, keysOfPerson, person)
+	rows, err := t.Query(ctx, keysOfPerson, person)
 	keys, err := sqlite.Collect(rows, err, func(r sqlite.Row) (id string, err error) { return id, r.Scan(&id) })
 	if err != nil {
 		return 0, err
 	}
-	sum, err := t.exec(ctx, deleteScopeConversations, Actor{Person: person}.scope())
+	sum, err := t.Exec(ctx, deleteScopeConversations, Actor{Person: person}.scope())
 	for _, key := range keys {
 		if err != nil {
 			break
 		}
 		var n int64
-		n, err = t.exec(ctx, deleteScopeConversations, Actor{Key: key}.scope())
+		n, err = t.Exec(ctx, deleteScopeConversations, Actor{Key: key}.scope())
 		sum += n
 	}
 	return sum, err

@@ -58,14 +58,14 @@ func (s *Store) SetPassword(ctx context.Context, a Actor, person, phc string) er
 		if err := a.about(person); err != nil {
 			return err
 		}
-		return t.touchOne(ctx, setPassword, person, phc)
+		return t.One(ctx, setPassword, person, phc)
 	})
 }
 
 // Password returns the password hash of the person with this name, and the person. One without a password is [ErrNotFound].
 func (s *Store) Password(ctx context.Context, name string) (phc string, p Person, err error) {
 	var created, expires int64
-	err = s.r.row(ctx, readPassword, fold(name)).Scan(&p.ID, &p.Name, &p.Role, &created, &expires, &p.Disabled, &phc)
+	err = s.r.Row(ctx, readPassword, fold(name)).Scan(&p.ID, &p.Name, &p.Role, &created, &expires, &p.Disabled, &phc)
 	if err != nil {
 		return "", Person{}, fmt.Errorf("reading a password: %w", s.meaning(err))
 	}
@@ -79,13 +79,13 @@ func (s *Store) SetRecovery(ctx context.Context, a Actor, person string, hash [3
 		if err := a.about(person); err != nil {
 			return err
 		}
-		return t.touchOne(ctx, setRecovery, person, hash[:])
+		return t.One(ctx, setRecovery, person, hash[:])
 	})
 }
 
 // Recovery returns the person whose recovery key has this SHA-256. Whoever lets somebody in by it sets a new one.
 func (s *Store) Recovery(ctx context.Context, hash [32]byte) (Person, error) {
-	p, err := scanPerson(s.r.row(ctx, byRecovery, hash[:]))
+	p, err := scanPerson(s.r.Row(ctx, byRecovery, hash[:]))
 	if err != nil {
 		return Person{}, fmt.Errorf("reading a recovery key: %w", s.meaning(err))
 	}
@@ -106,7 +106,7 @@ func (t *txn) addPasskey(ctx context.Context, k Passkey) error {
 	if k.ID == "" || !json.Valid(k.Credential) {
 		return fmt.Errorf("%w: a passkey needs an id and a credential in JSON", ErrInvalid)
 	}
-	_, err := t.exec(ctx, insertPasskey, k.ID, k.Person, k.Name, string(k.Credential), sqlite.Stamp(t.now))
+	_, err := t.Exec(ctx, insertPasskey, k.ID, k.Person, k.Name, string(k.Credential), sqlite.Stamp(t.now))
 	return err
 }
 
@@ -115,7 +115,7 @@ func (s *Store) Passkeys(ctx context.Context, a Actor, person string) ([]Passkey
 	if err := a.about(person); err != nil {
 		return nil, err
 	}
-	rows, err := s.r.query(ctx, passkeysOf, person)
+	rows, err := s.r.Query(ctx, passkeysOf, person)
 	all, err := sqlite.Collect(rows, err, scanPasskey)
 	if err != nil {
 		return nil, fmt.Errorf("reading passkeys: %w", s.meaning(err))
@@ -129,7 +129,7 @@ func (s *Store) UpdatePasskey(ctx context.Context, a Actor, k Passkey) error {
 		return fmt.Errorf("changing a passkey: %w: the credential is not JSON", ErrInvalid)
 	}
 	err := s.write(ctx, func(t *txn) error {
-		return t.touchOne(ctx, updatePasskey, k.Name, string(k.Credential), sqlite.Stamp(k.Used), k.ID, a.Admin, a.who())
+		return t.One(ctx, updatePasskey, k.Name, string(k.Credential), sqlite.Stamp(k.Used), k.ID, a.Admin, a.who())
 	})
 	if err != nil {
 		return fmt.Errorf("changing a passkey: %w", err)
@@ -141,6 +141,6 @@ func (s *Store) UpdatePasskey(ctx context.Context, a Actor, k Passkey) error {
 func (s *Store) DeletePasskey(ctx context.Context, a Actor, id string) error {
 	return s.change(ctx, a, "passkey.delete", id, func(t *txn) error {
 		t.access = true
-		return t.touchOne(ctx, deletePasskey, id, a.Admin, a.who())
+		return t.One(ctx, deletePasskey, id, a.Admin, a.who())
 	})
 }

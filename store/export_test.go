@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"onebit/store/sqlite"
 )
 
 // NewIDAt is NewID at a moment.
@@ -18,8 +20,7 @@ func Tend(ctx context.Context, s *Store) { s.tend(ctx, &chores{}) }
 
 // Exec runs statements on the writer.
 func Exec(ctx context.Context, s *Store, query string) error {
-	_, err := s.w.conn.ExecContext(ctx, query)
-	return err
+	return s.w.Once(ctx, query)
 }
 
 // OpenWith opens a store with further migrations.
@@ -29,7 +30,7 @@ func OpenWith(ctx context.Context, cfg Config, more map[int]string) (*Store, err
 		return nil, err
 	}
 	for _, v := range slices.Sorted(maps.Keys(more)) {
-		steps = append(steps, step{v, more[v]})
+		steps = append(steps, sqlite.Step{Version: v, SQL: more[v]})
 	}
 	return open(ctx, cfg, steps)
 }
@@ -44,7 +45,7 @@ func Tender(s *Store) func(ctx context.Context) {
 func Versions() (all []int, err error) {
 	steps, err := embedded()
 	for _, s := range steps {
-		all = append(all, s.version)
+		all = append(all, s.Version)
 	}
 	return all, err
 }
@@ -55,12 +56,12 @@ func OpenUpTo(ctx context.Context, cfg Config, version int) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	return open(ctx, cfg, slices.DeleteFunc(steps, func(s step) bool { return s.version > version }))
+	return open(ctx, cfg, slices.DeleteFunc(steps, func(s sqlite.Step) bool { return s.Version > version }))
 }
 
 // Number is the one number that a query gives.
 func Number(ctx context.Context, s *Store, query string) (n int64, err error) {
-	err = s.r.row(ctx, query).Scan(&n)
+	err = s.r.Row(ctx, query).Scan(&n)
 	return n, err
 }
 

@@ -67,7 +67,7 @@ const (
 
 // Extensions returns all modules, oldest first, to everybody.
 func (s *Store) Extensions(ctx context.Context) ([]Extension, error) {
-	rows, err := s.r.query(ctx, allExtensions)
+	rows, err := s.r.Query(ctx, allExtensions)
 	all, err := sqlite.Collect(rows, err, func(r sqlite.Row) (e Extension, err error) {
 		var detail string
 		var added int64
@@ -87,7 +87,7 @@ func (s *Store) PutExtension(ctx context.Context, a Actor, e Extension, ev Exten
 		if e.Name == "" || !json.Valid(e.Detail) {
 			return fmt.Errorf("%w: an extension needs a name, and its detail is JSON", ErrInvalid)
 		}
-		_, err := t.exec(ctx, putExtension, e.SHA256, e.Name, e.Version, e.Kind, e.Size, string(e.Detail), a.Person, sqlite.Stamp(t.now))
+		_, err := t.Exec(ctx, putExtension, e.SHA256, e.Name, e.Version, e.Kind, e.Size, string(e.Detail), a.Person, sqlite.Stamp(t.now))
 		return err
 	})
 }
@@ -97,18 +97,18 @@ func (s *Store) PutExtension(ctx context.Context, a Actor, e Extension, ev Exten
 func (s *Store) DeleteExtension(ctx context.Context, a Actor, e Extension, values bool, ev ExtensionEvent) error {
 	return s.extend(ctx, a, ev, func(t *txn) error {
 		if values {
-			if _, err := t.exec(ctx, deleteModulesValues, e.Name); err != nil {
+			if _, err := t.Exec(ctx, deleteModulesValues, e.Name); err != nil {
 				return err
 			}
 		}
-		return t.touchOne(ctx, deleteExtension, e.SHA256)
+		return t.One(ctx, deleteExtension, e.SHA256)
 	})
 }
 
 // ExtensionBindings returns what is bound where, as JSON by name, to everybody.
 func (s *Store) ExtensionBindings(ctx context.Context) (map[string]json.RawMessage, error) {
 	type row struct{ name, value string }
-	rows, err := s.r.query(ctx, allBindings)
+	rows, err := s.r.Query(ctx, allBindings)
 	all, err := sqlite.Collect(rows, err, func(r sqlite.Row) (b row, err error) { return b, r.Scan(&b.name, &b.value) })
 	if err != nil {
 		return nil, fmt.Errorf("reading the bindings of extensions: %w", s.meaning(err))
@@ -124,12 +124,12 @@ func (s *Store) ExtensionBindings(ctx context.Context) (map[string]json.RawMessa
 func (s *Store) PutExtensionBinding(ctx context.Context, a Actor, name string, value json.RawMessage, ev ExtensionEvent) error {
 	return s.extend(ctx, a, ev, func(t *txn) error {
 		if value == nil {
-			return t.touchOne(ctx, deleteBinding, name)
+			return t.One(ctx, deleteBinding, name)
 		}
 		if name == "" || !json.Valid(value) {
 			return fmt.Errorf("%w: a binding needs a name, and its value is JSON", ErrInvalid)
 		}
-		_, err := t.exec(ctx, putBinding, name, string(value), sqlite.Stamp(t.now))
+		_, err := t.Exec(ctx, putBinding, name, string(value), sqlite.Stamp(t.now))
 		return err
 	})
 }
@@ -148,7 +148,7 @@ func (s *Store) extend(ctx context.Context, a Actor, ev ExtensionEvent, f func(t
 		if err := f(t); err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, insertExtensionEvent, sqlite.Stamp(t.now), a.Person, a.Key, ev.Action, ev.Module, ev.Binding, ev.Detail); err != nil {
+		if _, err := t.Exec(ctx, insertExtensionEvent, sqlite.Stamp(t.now), a.Person, a.Key, ev.Action, ev.Module, ev.Binding, ev.Detail); err != nil {
 			return err
 		}
 		target := ev.Module
@@ -168,7 +168,7 @@ func (s *Store) ExtensionLog(ctx context.Context, a Actor, after int64, limit in
 	if !a.Admin {
 		return nil, ErrForbidden
 	}
-	rows, err := s.r.query(ctx, readExtensionLog, after, limit)
+	rows, err := s.r.Query(ctx, readExtensionLog, after, limit)
 	all, err := sqlite.Collect(rows, err, func(r sqlite.Row) (e ExtensionEvent, err error) {
 		var at int64
 		err = r.Scan(&e.ID, &at, &e.Person, &e.Key, &e.Action, &e.Module, &e.Binding, &e.Detail)
@@ -184,7 +184,7 @@ func (s *Store) ExtensionLog(ctx context.Context, a Actor, after int64, limit in
 // ExtensionValues returns what modules of a name keep for a tenant, without what has expired. It is for the box alone: a
 // tenant's values are shown to nobody.
 func (s *Store) ExtensionValues(ctx context.Context, module, tenant string) ([]ExtensionValue, error) {
-	rows, err := s.r.query(ctx, readValues, module, tenant, sqlite.Stamp(s.now()))
+	rows, err := s.r.Query(ctx, readValues, module, tenant, sqlite.Stamp(s.now()))
 	all, err := sqlite.Collect(rows, err, func(r sqlite.Row) (ExtensionValue, error) {
 		v := ExtensionValue{Module: module, Tenant: tenant}
 		var expires int64
@@ -204,9 +204,9 @@ func (s *Store) PutExtensionValues(ctx context.Context, values []ExtensionValue)
 		for _, v := range values {
 			var err error
 			if v.Value == nil {
-				_, err = t.exec(ctx, deleteValue, v.Module, v.Tenant, v.Name)
+				_, err = t.Exec(ctx, deleteValue, v.Module, v.Tenant, v.Name)
 			} else {
-				_, err = t.exec(ctx, putValue, v.Module, v.Tenant, v.Name, v.Value, sqlite.Stamp(v.Expires))
+				_, err = t.Exec(ctx, putValue, v.Module, v.Tenant, v.Name, v.Value, sqlite.Stamp(v.Expires))
 			}
 			if err != nil {
 				return err

@@ -57,7 +57,7 @@ func (s *Store) CreateInvite(ctx context.Context, a Actor, hash [32]byte, i Invi
 	}
 	err := s.write(ctx, func(t *txn) error {
 		i.ID, i.By, i.Created = newID(t.now), a.Person, sqlite.Moment(sqlite.Stamp(t.now))
-		_, err := t.exec(ctx, insertInvite, i.ID, hash[:], string(i.Role), i.Name, i.By, sqlite.Stamp(i.Created), sqlite.Stamp(i.Expires), sqlite.Stamp(i.Until))
+		_, err := t.Exec(ctx, insertInvite, i.ID, hash[:], string(i.Role), i.Name, i.By, sqlite.Stamp(i.Created), sqlite.Stamp(i.Expires), sqlite.Stamp(i.Until))
 		if err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (s *Store) Invites(ctx context.Context, a Actor) ([]Invite, error) {
 	if !a.Admin {
 		return nil, ErrForbidden
 	}
-	rows, err := s.r.query(ctx, allInvites, sqlite.Stamp(s.now()))
+	rows, err := s.r.Query(ctx, allInvites, sqlite.Stamp(s.now()))
 	all, err := sqlite.Collect(rows, err, scanInvite)
 	if err != nil {
 		return nil, fmt.Errorf("reading invites: %w", s.meaning(err))
@@ -84,7 +84,7 @@ func (s *Store) Invites(ctx context.Context, a Actor) ([]Invite, error) {
 
 // InviteByHash returns an open invite without using it.
 func (s *Store) InviteByHash(ctx context.Context, hash [32]byte) (Invite, error) {
-	i, err := scanInvite(s.r.row(ctx, inviteByHash, hash[:], sqlite.Stamp(s.now())))
+	i, err := scanInvite(s.r.Row(ctx, inviteByHash, hash[:], sqlite.Stamp(s.now())))
 	if err != nil {
 		return Invite{}, fmt.Errorf("reading an invite: %w", s.meaning(err))
 	}
@@ -96,11 +96,11 @@ func (s *Store) InviteByHash(ctx context.Context, hash [32]byte) (Invite, error)
 func (s *Store) TakeInvite(ctx context.Context, hash [32]byte, n Newcomer) (Person, error) {
 	var p Person
 	err := s.write(ctx, func(t *txn) error {
-		i, err := scanInvite(t.row(ctx, inviteByHash, hash[:], sqlite.Stamp(t.now)))
+		i, err := scanInvite(t.Row(ctx, inviteByHash, hash[:], sqlite.Stamp(t.now)))
 		if err != nil {
 			return err
 		}
-		if err := t.touchOne(ctx, deleteInvite, i.ID); err != nil {
+		if err := t.One(ctx, deleteInvite, i.ID); err != nil {
 			return err
 		}
 		if n.Name == "" {
@@ -125,7 +125,7 @@ func (t *txn) admit(ctx context.Context, n Newcomer, p Person) (Person, error) {
 		return p, err
 	}
 	if n.Password != "" {
-		if err := t.touchOne(ctx, setPassword, p.ID, n.Password); err != nil {
+		if err := t.One(ctx, setPassword, p.ID, n.Password); err != nil {
 			return p, err
 		}
 	}
@@ -137,7 +137,7 @@ func (t *txn) admit(ctx context.Context, n Newcomer, p Person) (Person, error) {
 		}
 	}
 	if n.Recovery != nil {
-		return p, t.touchOne(ctx, setRecovery, p.ID, n.Recovery[:])
+		return p, t.One(ctx, setRecovery, p.ID, n.Recovery[:])
 	}
 	return p, nil
 }
@@ -148,14 +148,14 @@ func (s *Store) DeleteInvite(ctx context.Context, a Actor, id string) error {
 		if !a.Admin {
 			return ErrNotFound
 		}
-		return t.touchOne(ctx, deleteInvite, id)
+		return t.One(ctx, deleteInvite, id)
 	})
 }
 
 // Claimed tells whether the box has had its first admin.
 func (s *Store) Claimed(ctx context.Context) (bool, error) {
 	var n int
-	if err := s.r.row(ctx, "select count(*) from claim").Scan(&n); err != nil {
+	if err := s.r.Row(ctx, "select count(*) from claim").Scan(&n); err != nil {
 		return false, fmt.Errorf("reading the claim: %w", s.meaning(err))
 	}
 	return n > 0, nil
@@ -168,7 +168,7 @@ func (s *Store) Claim(ctx context.Context, r ClaimRequest) (Person, error) {
 		if p, err = t.admit(ctx, r.Admin, Person{Role: RoleAdmin}); err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, "insert into claim(one, time, person) values(1, ?, ?)", sqlite.Stamp(t.now), p.ID); err != nil {
+		if _, err := t.Exec(ctx, "insert into claim(one, time, person) values(1, ?, ?)", sqlite.Stamp(t.now), p.ID); err != nil {
 			return err
 		}
 		for _, name := range slices.Sorted(maps.Keys(r.Settings)) {

@@ -134,7 +134,7 @@ func (s *Store) CreateKey(ctx context.Context, a Actor, k Key, hash [32]byte) (K
 			return errShares
 		}
 		k.ID, k.Created, k.Revoked, k.LastUsed = newID(t.now), sqlite.Moment(sqlite.Stamp(t.now)), time.Time{}, time.Time{}
-		_, err := t.exec(ctx, insertKey, k.ID, hash[:], k.Owner, k.Name, k.Prefix, listed(k.Models), listed(k.Endpoints),
+		_, err := t.Exec(ctx, insertKey, k.ID, hash[:], k.Owner, k.Name, k.Prefix, listed(k.Models), listed(k.Endpoints),
 			listed(k.Collections), k.Admin, k.RequestsPerMinute, k.TokensPerDay, k.Concurrency, string(k.Privacy),
 			sqlite.Stamp(k.Created), sqlite.Stamp(k.Expires), k.Bind, k.Priority, k.Weight)
 		if err != nil {
@@ -152,7 +152,7 @@ func (s *Store) CreateKey(ctx context.Context, a Actor, k Key, hash [32]byte) (K
 func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (Key, Person, error) {
 	var p Person
 	var created, expires int64
-	k, err := scanKey(s.r.row(ctx, keyByHash, hash[:]), &p.ID, &p.Name, &p.Role, &created, &expires, &p.Disabled)
+	k, err := scanKey(s.r.Row(ctx, keyByHash, hash[:]), &p.ID, &p.Name, &p.Role, &created, &expires, &p.Disabled)
 	if err != nil {
 		return Key{}, Person{}, fmt.Errorf("reading a key: %w", s.meaning(err))
 	}
@@ -162,7 +162,7 @@ func (s *Store) KeyByHash(ctx context.Context, hash [32]byte) (Key, Person, erro
 
 // Keys returns the actor's keys, or everybody's to an admin, oldest first.
 func (s *Store) Keys(ctx context.Context, a Actor) ([]Key, error) {
-	rows, err := s.r.query(ctx, allKeys, a.Admin, a.who())
+	rows, err := s.r.Query(ctx, allKeys, a.Admin, a.who())
 	all, err := sqlite.Collect(rows, err, func(r sqlite.Row) (Key, error) { return scanKey(r) })
 	if err != nil {
 		return nil, fmt.Errorf("reading keys: %w", s.meaning(err))
@@ -172,7 +172,7 @@ func (s *Store) Keys(ctx context.Context, a Actor) ([]Key, error) {
 
 // Key returns one key.
 func (s *Store) Key(ctx context.Context, a Actor, id string) (Key, error) {
-	k, err := scanKey(s.r.row(ctx, keyByID, id, a.Admin, a.who()))
+	k, err := scanKey(s.r.Row(ctx, keyByID, id, a.Admin, a.who()))
 	if err != nil {
 		return Key{}, fmt.Errorf("reading a key: %w", s.meaning(err))
 	}
@@ -182,7 +182,7 @@ func (s *Store) Key(ctx context.Context, a Actor, id string) (Key, error) {
 // UpdateKey changes a key's name, scopes, limits, privacy and expiry. Only an admin makes it an admin key, or its share larger.
 func (s *Store) UpdateKey(ctx context.Context, a Actor, k Key) error {
 	err := s.write(ctx, func(t *txn) error {
-		old, err := scanKey(t.row(ctx, keyByID, k.ID, a.Admin, a.who()))
+		old, err := scanKey(t.Row(ctx, keyByID, k.ID, a.Admin, a.who()))
 		if err != nil {
 			return err
 		}
@@ -192,7 +192,7 @@ func (s *Store) UpdateKey(ctx context.Context, a Actor, k Key) error {
 		if k.Weight > old.Weight && !a.Admin {
 			return errShares
 		}
-		if _, err := t.exec(ctx, updateKey, k.ID, k.Name, listed(k.Models), listed(k.Endpoints), listed(k.Collections),
+		if _, err := t.Exec(ctx, updateKey, k.ID, k.Name, listed(k.Models), listed(k.Endpoints), listed(k.Collections),
 			k.Admin, k.RequestsPerMinute, k.TokensPerDay, k.Concurrency, string(k.Privacy), sqlite.Stamp(k.Expires), k.Bind, k.Priority, k.Weight); err != nil {
 			return err
 		}
@@ -209,7 +209,7 @@ func (s *Store) UpdateKey(ctx context.Context, a Actor, k Key) error {
 func (s *Store) RevokeKey(ctx context.Context, a Actor, id string) error {
 	return s.change(ctx, a, "key.revoke", id, func(t *txn) error {
 		t.access = true
-		return t.touchOne(ctx, revokeKey, id, sqlite.Stamp(t.now), a.Admin, a.who())
+		return t.One(ctx, revokeKey, id, sqlite.Stamp(t.now), a.Admin, a.who())
 	})
 }
 
@@ -217,10 +217,10 @@ func (s *Store) RevokeKey(ctx context.Context, a Actor, id string) error {
 func (s *Store) DeleteKey(ctx context.Context, a Actor, id string) error {
 	return s.change(ctx, a, "key.delete", id, func(t *txn) error {
 		t.access = true
-		if err := t.touchOne(ctx, deleteKey, id, a.Admin, a.who()); err != nil {
+		if err := t.One(ctx, deleteKey, id, a.Admin, a.who()); err != nil {
 			return err
 		}
-		_, err := t.exec(ctx, deleteScopeConversations, Actor{Key: id}.scope())
+		_, err := t.Exec(ctx, deleteScopeConversations, Actor{Key: id}.scope())
 		return err
 	})
 }

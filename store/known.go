@@ -81,7 +81,7 @@ func (k *known) has(b []byte) bool {
 
 // learn takes in the names on the disk. Whoever names another one meanwhile adds it.
 func (s *Store) learn(ctx context.Context) error {
-	rows, err := s.r.query(ctx, allNames)
+	rows, err := s.r.Query(ctx, allNames)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ func scanLogin(r sqlite.Row) (l Login, err error) {
 func (s *Store) CreateLogin(ctx context.Context, hash [32]byte, l Login) (Login, error) {
 	err := s.write(ctx, func(t *txn) error {
 		l.ID, l.Created = newID(t.now), sqlite.Moment(sqlite.Stamp(t.now))
-		_, err := t.exec(ctx, insertLogin, l.ID, hash[:], l.Person, sqlite.Stamp(l.Created), sqlite.Stamp(l.Expires), l.Agent, l.Address)
+		_, err := t.Exec(ctx, insertLogin, l.ID, hash[:], l.Person, sqlite.Stamp(l.Created), sqlite.Stamp(l.Expires), l.Agent, l.Address)
 		if err != nil {
 			return err
 		}
@@ -56,7 +56,7 @@ func (s *Store) LoginByHash(ctx context.Context, hash [32]byte) (Login, Person, 
 	var l Login
 	var p Person
 	var created, expires, born, ends int64
-	err := s.r.row(ctx, loginByHash, hash[:], sqlite.Stamp(s.now())).Scan(&l.ID, &l.Person, &created, &expires, &l.Agent, &l.Address,
+	err := s.r.Row(ctx, loginByHash, hash[:], sqlite.Stamp(s.now())).Scan(&l.ID, &l.Person, &created, &expires, &l.Agent, &l.Address,
 		&p.ID, &p.Name, &p.Role, &born, &ends, &p.Disabled)
 	if err != nil {
 		return Login{}, Person{}, fmt.Errorf("reading a login: %w", s.meaning(err))
@@ -71,7 +71,7 @@ func (s *Store) Logins(ctx context.Context, a Actor, person string) ([]Login, er
 	if err := a.about(person); err != nil {
 		return nil, err
 	}
-	rows, err := s.r.query(ctx, loginsOf, person)
+	rows, err := s.r.Query(ctx, loginsOf, person)
 	all, err := sqlite.Collect(rows, err, scanLogin)
 	if err != nil {
 		return nil, fmt.Errorf("reading logins: %w", s.meaning(err))
@@ -83,7 +83,7 @@ func (s *Store) Logins(ctx context.Context, a Actor, person string) ([]Login, er
 func (s *Store) DeleteLogin(ctx context.Context, a Actor, id string) error {
 	return s.change(ctx, a, "login.delete", id, func(t *txn) error {
 		t.access = true
-		return t.touchOne(ctx, deleteLogin, id, a.Admin, a.who())
+		return t.One(ctx, deleteLogin, id, a.Admin, a.who())
 	})
 }
 
@@ -94,7 +94,7 @@ func (s *Store) DeleteLoginsOf(ctx context.Context, a Actor, person string) erro
 			return err
 		}
 		t.access = true
-		_, err := t.exec(ctx, deleteLoginsOf, person)
+		_, err := t.Exec(ctx, deleteLoginsOf, person)
 		return err
 	})
 }

@@ -5,99 +5,42 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
-	"path"
-	"slices"
-	"strconv"
-	"strings"
+
+	"onebit/store/sqlite"
 )
 
 //go:embed schema/*.sql
 var schema embed.FS
 
-// A schema's version is its major number times a thousand plus its minor one. Within a major, migrations only add: a
-// program opens a database whose minor number is newer than it knows, so that a rolled-back firmware finds its data.
-const minorsPerMajor = 1000
-
-// step is one migration: the statements that lead to a version. The last of them sets user_version.
-type step struct {
-	version int
-	sql     string
-}
-
-// embedded returns this program's migrations, oldest first.
-func embedded() ([]step, error) {
-	entries, err := fs.ReadDir(schema, "schema")
+// embedded returns this program's migrations.
+func embedded() (sqlite.Ladder, error) {
+	files, err := fs.Sub(schema, "schema")
 	if err != nil {
 		return nil, err
 	}
-	var steps []step
-	for _, e := range entries {
-		v, err := strconv.Atoi(strings.TrimSuffix(e.Name(), ".sql"))
-		if err != nil {
-			return nil, fmt.Errorf("reading the name of migration %q: %w", e.Name(), err)
-		}
-		text, err := fs.ReadFile(schema, path.Join("schema", e.Name()))
-		if err != nil {
-			return nil, err
-		}
-		steps = append(steps, step{v, string(text)})
-	}
-	slices.SortFunc(steps, func(a, b step) int { return a.version - b.version })
-	return steps, nil
+	return sqlite.ReadLadder(files)
 }
 
 // migrate brings the schema up to date, after a copy of what was there.
-func (s *Store) migrate(ctx context.Context, w *writer, steps []step) error {
-	known := steps[len(steps)-1].version
-	var have int
-	if err := (&txn{w: w}).row(ctx, "pragma user_version").Scan(&have); err != nil {
+func (s *Store) migrate(ctx context.Context, w *sqlite.Writer, steps sqlite.Ladder) error {
+	have, err := w.Version(ctx)
+	if err != nil {
 		return err
 	}
-	if err := compatible(have, known); err != nil {
+	if err := compatible(have, steps); err != nil {
 		return err
 	}
-	if have >= known {
-		return nil
-	}
-	if have != 0 {
-		if _, err := s.snapshot(ctx, fmt.Sprintf("before-%d", known)); err != nil {
-			return fmt.Errorf("copying the database before its migration: %w", err)
-		}
-	}
-	for _, m := range steps {
-		if m.version <= have {
-			continue
-		}
-		if err := s.apply(ctx, w, m); err != nil {
-			return fmt.Errorf("migrating to version %d: %w", m.version, err)
-		}
-	}
-	return nil
-}
-
-// compatible returns ErrTooNew for a version that a program knowing another one must not touch.
-func compatible(have, known int) error {
-	if have/minorsPerMajor > known/minorsPerMajor {
-		return fmt.Errorf("%w: its schema is %d, this program knows %d; the copy made before its migration is in the folder %s",
-			ErrTooNew, have, known, snapshotFolder)
-	}
-	return nil
-}
-
-func (s *Store) apply(ctx context.Context, w *writer, m step) error {
-	_, err := w.transact(ctx, s.now(), func(t *txn) error {
-		// many statements at once cannot be prepared
-		if _, err := w.conn.ExecContext(ctx, m.sql); err != nil {
-			return err
-		}
-		var now int
-		if err := w.conn.QueryRowContext(ctx, "pragma user_version").Scan(&now); err != nil {
-			return err
-		}
-		if now != m.version {
-			return fmt.Errorf("the migration set version %d", now)
-		}
-		return nil
+	return w.Migrate(ctx, steps, func(ctx context.Context, version int) error {
+		_, err := s.snapshot(ctx, fmt.Sprintf("before-%d", version))
+		return err
 	})
-	return err
+}
+
+// compatible returns ErrTooNew for a version that a program with other migrations must not touch.
+func compatible(have int, steps sqlite.Ladder) error {
+	if !steps.Takes(have) {
+		return fmt.Errorf("%w: its schema is %d, this program knows %d; the copy made before its migration is in the folder %s",
+			ErrTooNew, have, steps.Known(), snapshotFolder)
+	}
+	return nil
 }

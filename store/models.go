@@ -55,7 +55,7 @@ func (s *Store) PutModel(ctx context.Context, a Actor, m ModelRecord) error {
 		if m.ID == "" || m.Options != nil && !json.Valid(m.Options) {
 			return fmt.Errorf("%w: a model needs a name, and its options are JSON", ErrInvalid)
 		}
-		_, err := t.exec(ctx, putModel, m.ID, m.Path, m.Digest, m.Size, m.Source, m.Role, m.Pinned, m.Preload, m.TTLSeconds,
+		_, err := t.Exec(ctx, putModel, m.ID, m.Path, m.Digest, m.Size, m.Source, m.Role, m.Pinned, m.Preload, m.TTLSeconds,
 			m.ContextSize, string(m.Options), sqlite.Stamp(t.now))
 		return err
 	})
@@ -63,7 +63,7 @@ func (s *Store) PutModel(ctx context.Context, a Actor, m ModelRecord) error {
 
 // Model returns one model, to everybody.
 func (s *Store) Model(ctx context.Context, name string) (ModelRecord, error) {
-	m, err := scanModel(s.r.row(ctx, modelByID, name))
+	m, err := scanModel(s.r.Row(ctx, modelByID, name))
 	if err != nil {
 		return ModelRecord{}, fmt.Errorf("reading model %q: %w", name, s.meaning(err))
 	}
@@ -80,7 +80,7 @@ func (s *Store) Models(ctx context.Context) ([]ModelRecord, error) {
 }
 
 func modelsOf(ctx context.Context, q querier) ([]ModelRecord, error) {
-	rows, err := q.query(ctx, allModels)
+	rows, err := q.Query(ctx, allModels)
 	return sqlite.Collect(rows, err, scanModel)
 }
 
@@ -90,6 +90,6 @@ func (s *Store) DeleteModel(ctx context.Context, a Actor, name string) error {
 		return ErrForbidden
 	}
 	return s.change(ctx, a, "model.delete", name, func(t *txn) error {
-		return t.touchOne(ctx, "delete from models where id = ?", name)
+		return t.One(ctx, "delete from models where id = ?", name)
 	})
 }

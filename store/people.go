@@ -68,7 +68,7 @@ func (s *Store) CreatePerson(ctx context.Context, a Actor, p Person) (Person, er
 
 func (t *txn) addPerson(ctx context.Context, p Person) (Person, error) {
 	p.ID, p.Created = newID(t.now), sqlite.Moment(sqlite.Stamp(t.now))
-	_, err := t.exec(ctx, insertPerson, p.ID, p.Name, fold(p.Name), string(p.Role), sqlite.Stamp(p.Created), sqlite.Stamp(p.Expires), p.Disabled)
+	_, err := t.Exec(ctx, insertPerson, p.ID, p.Name, fold(p.Name), string(p.Role), sqlite.Stamp(p.Created), sqlite.Stamp(p.Expires), p.Disabled)
 	if errors.Is(meaning(err), ErrConflict) {
 		err = fmt.Errorf("%w: somebody has this name already", ErrConflict)
 	}
@@ -77,7 +77,7 @@ func (t *txn) addPerson(ctx context.Context, p Person) (Person, error) {
 
 // Person returns one person.
 func (s *Store) Person(ctx context.Context, a Actor, id string) (Person, error) {
-	p, err := scanPerson(s.r.row(ctx, personByID, id, a.Admin, a.who()))
+	p, err := scanPerson(s.r.Row(ctx, personByID, id, a.Admin, a.who()))
 	if err != nil {
 		return Person{}, fmt.Errorf("reading a person: %w", s.meaning(err))
 	}
@@ -86,7 +86,7 @@ func (s *Store) Person(ctx context.Context, a Actor, id string) (Person, error) 
 
 // PersonByName returns one person. Case does not matter.
 func (s *Store) PersonByName(ctx context.Context, a Actor, name string) (Person, error) {
-	p, err := scanPerson(s.r.row(ctx, personByName, fold(name), a.Admin, a.who()))
+	p, err := scanPerson(s.r.Row(ctx, personByName, fold(name), a.Admin, a.who()))
 	if err != nil {
 		return Person{}, fmt.Errorf("reading a person: %w", s.meaning(err))
 	}
@@ -95,7 +95,7 @@ func (s *Store) PersonByName(ctx context.Context, a Actor, name string) (Person,
 
 // People returns everybody, by name; to a non-admin only themself.
 func (s *Store) People(ctx context.Context, a Actor) ([]Person, error) {
-	rows, err := s.r.query(ctx, allPeople, a.Admin, a.who())
+	rows, err := s.r.Query(ctx, allPeople, a.Admin, a.who())
 	all, err := sqlite.Collect(rows, err, scanPerson)
 	if err != nil {
 		return nil, fmt.Errorf("reading the people: %w", s.meaning(err))
@@ -107,14 +107,14 @@ func (s *Store) People(ctx context.Context, a Actor) ([]Person, error) {
 // The last active admin stays one: [ErrConflict].
 func (s *Store) UpdatePerson(ctx context.Context, a Actor, p Person) error {
 	err := s.write(ctx, func(t *txn) error {
-		old, err := scanPerson(t.row(ctx, personByID, p.ID, a.Admin, a.who()))
+		old, err := scanPerson(t.Row(ctx, personByID, p.ID, a.Admin, a.who()))
 		if err != nil {
 			return err
 		}
 		if !a.Admin && (old.Role != p.Role || !old.Expires.Equal(p.Expires) || old.Disabled != p.Disabled) {
 			return ErrForbidden
 		}
-		if _, err := t.exec(ctx, updatePerson, p.ID, p.Name, fold(p.Name), string(p.Role), sqlite.Stamp(p.Expires), p.Disabled); err != nil {
+		if _, err := t.Exec(ctx, updatePerson, p.ID, p.Name, fold(p.Name), string(p.Role), sqlite.Stamp(p.Expires), p.Disabled); err != nil {
 			return err
 		}
 		if err := t.keepAnAdmin(ctx, old); err != nil {
@@ -136,7 +136,7 @@ func (t *txn) keepAnAdmin(ctx context.Context, old Person) error {
 		return nil
 	}
 	var n int
-	err := t.row(ctx, "select count(*) from people where role = 'admin' and disabled = 0 and expires = 0").Scan(&n)
+	err := t.Row(ctx, "select count(*) from people where role = 'admin' and disabled = 0 and expires = 0").Scan(&n)
 	if err == nil && n == 0 {
 		return fmt.Errorf("%w: nobody would be left to administer the box", ErrConflict)
 	}
@@ -150,23 +150,23 @@ func (s *Store) DeletePerson(ctx context.Context, a Actor, id string) error {
 		if err := a.admin(id); err != nil {
 			return err
 		}
-		old, err := scanPerson(t.row(ctx, personByID, id, true, ""))
+		old, err := scanPerson(t.Row(ctx, personByID, id, true, ""))
 		if err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, deletePersonRequests, id); err != nil {
+		if _, err := t.Exec(ctx, deletePersonRequests, id); err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, deletePersonBlobs, id); err != nil {
+		if _, err := t.Exec(ctx, deletePersonBlobs, id); err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, deletePersonValues, id); err != nil {
+		if _, err := t.Exec(ctx, deletePersonValues, id); err != nil {
 			return err
 		}
 		if _, err := t.deleteConversationsOf(ctx, id); err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, deletePerson, id); err != nil {
+		if _, err := t.Exec(ctx, deletePerson, id); err != nil {
 			return err
 		}
 		if err := t.keepAnAdmin(ctx, old); err != nil {

@@ -61,13 +61,13 @@ func (s *Store) PutPrefix(ctx context.Context, p Prefix) error {
 	}
 	err := s.write(ctx, func(t *txn) error {
 		var n int
-		if err := t.row(ctx, countPrefixes, p.File).Scan(&n); err != nil {
+		if err := t.Row(ctx, countPrefixes, p.File).Scan(&n); err != nil {
 			return err
 		}
 		if n >= MaxPrefixes {
 			return fmt.Errorf("%w: %d prefixes are recorded already", ErrInvalid, n)
 		}
-		_, err := t.exec(ctx, putPrefix, p.File, p.Model, p.Of[:], p.Scope[:], p.Last[:], p.Blocks, p.Tokens, p.Bytes, sqlite.Stamp(p.Marked), sqlite.Stamp(p.Used))
+		_, err := t.Exec(ctx, putPrefix, p.File, p.Model, p.Of[:], p.Scope[:], p.Last[:], p.Blocks, p.Tokens, p.Bytes, sqlite.Stamp(p.Marked), sqlite.Stamp(p.Used))
 		return err
 	})
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *Store) PutPrefix(ctx context.Context, p Prefix) error {
 
 // Prefixes returns all that are recorded, the longest unused first.
 func (s *Store) Prefixes(ctx context.Context) ([]Prefix, error) {
-	rows, err := s.r.query(ctx, allPrefixes)
+	rows, err := s.r.Query(ctx, allPrefixes)
 	all, err := sqlite.Collect(rows, err, scanPrefix)
 	if err != nil {
 		return nil, fmt.Errorf("reading the prefixes: %w", s.meaning(err))
@@ -89,7 +89,7 @@ func (s *Store) Prefixes(ctx context.Context) ([]Prefix, error) {
 // DeletePrefix forgets a file. One that is not recorded is forgotten already.
 func (s *Store) DeletePrefix(ctx context.Context, file string) error {
 	err := s.write(ctx, func(t *txn) error {
-		_, err := t.exec(ctx, deletePrefix, file)
+		_, err := t.Exec(ctx, deletePrefix, file)
 		return err
 	})
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *Store) DeletePrefix(ctx context.Context, file string) error {
 // DeletePrefixes forgets all files.
 func (s *Store) DeletePrefixes(ctx context.Context) error {
 	err := s.write(ctx, func(t *txn) error {
-		_, err := t.exec(ctx, deletePrefixes)
+		_, err := t.Exec(ctx, deletePrefixes)
 		return err
 	})
 	if err != nil {

@@ -283,20 +283,20 @@ const (
 
 func (t *txn) commitBatch(ctx context.Context, b *batch) error {
 	for _, u := range b.usage {
-		if _, err := t.exec(ctx, insertUsage, u.Key, u.Day, u.Model, u.Endpoint, u.Person,
+		if _, err := t.Exec(ctx, insertUsage, u.Key, u.Day, u.Model, u.Endpoint, u.Person,
 			u.Requests, u.Errors, u.Prompt, u.Cached, u.Completion); err != nil {
 			return err
 		}
 	}
 	for _, r := range b.requests {
-		if _, err := t.exec(ctx, insertRequest, r.ID, sqlite.Stamp(r.Time), r.Key, r.Person, r.Endpoint, r.Model, r.Backend, r.Route,
+		if _, err := t.Exec(ctx, insertRequest, r.ID, sqlite.Stamp(r.Time), r.Key, r.Person, r.Endpoint, r.Model, r.Backend, r.Route,
 			r.Status, r.Milliseconds, r.TTFT, r.Prompt, r.Cached, r.Completion, r.Error, string(r.Privacy), sqlite.Stamp(r.Expires),
 			r.PromptText, r.AnswerText); err != nil {
 			return err
 		}
 	}
 	for id, at := range b.touched {
-		if _, err := t.exec(ctx, "update keys set used = ?2 where id = ?1 and used < ?2", id, sqlite.Stamp(at)); err != nil {
+		if _, err := t.Exec(ctx, "update keys set used = ?2 where id = ?1 and used < ?2", id, sqlite.Stamp(at)); err != nil {
 			return err
 		}
 	}

@@ -74,7 +74,7 @@ func (s *Store) Requests(ctx context.Context, a Actor, f RequestFilter) ([]Reque
 	if f.Limit <= 0 {
 		f.Limit = 100
 	}
-	rows, err := s.r.query(ctx, requestList, append(f.args(a), min(f.Limit, 1000))...)
+	rows, err := s.r.Query(ctx, requestList, append(f.args(a), min(f.Limit, 1000))...)
 	all, err := sqlite.Collect(rows, err, func(r sqlite.Row) (RequestRow, error) { return scanRequest(r) })
 	if err != nil {
 		return nil, fmt.Errorf("reading the request log: %w", s.meaning(err))
@@ -85,7 +85,7 @@ func (s *Store) Requests(ctx context.Context, a Actor, f RequestFilter) ([]Reque
 // Request returns one row with its texts.
 func (s *Store) Request(ctx context.Context, a Actor, id string) (RequestRow, error) {
 	var prompt, answer []byte
-	q, err := scanRequest(s.r.row(ctx, requestByID, id, a.Admin, a.who()), &prompt, &answer)
+	q, err := scanRequest(s.r.Row(ctx, requestByID, id, a.Admin, a.who()), &prompt, &answer)
 	if err != nil {
 		return RequestRow{}, fmt.Errorf("reading a request: %w", s.meaning(err))
 	}
@@ -97,7 +97,7 @@ func (s *Store) Request(ctx context.Context, a Actor, id string) (RequestRow, er
 func (s *Store) DeleteRequests(ctx context.Context, a Actor, f RequestFilter) (int64, error) {
 	var n int64
 	err := s.write(ctx, func(t *txn) (err error) {
-		if n, err = t.exec(ctx, deleteRequests, f.args(a)...); err != nil {
+		if n, err = t.Exec(ctx, deleteRequests, f.args(a)...); err != nil {
 			return err
 		}
 		return t.audit(ctx, a, "requests.delete", f.Person, fmt.Sprintf("%d rows", n))

@@ -29,7 +29,7 @@ func (s *Store) PutResponse(ctx context.Context, a Actor, id string, body []byte
 		return fmt.Errorf("keeping a response: %w: it is larger than %d bytes", ErrInvalid, MaxResponse)
 	}
 	err := s.write(ctx, func(t *txn) error {
-		_, err := t.exec(ctx, insertResponse, id, a.Person, a.Key, body, sqlite.Stamp(t.now), sqlite.Stamp(t.now.Add(responseDays*24*time.Hour)))
+		_, err := t.Exec(ctx, insertResponse, id, a.Person, a.Key, body, sqlite.Stamp(t.now), sqlite.Stamp(t.now.Add(responseDays*24*time.Hour)))
 		return err
 	})
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *Store) PutResponse(ctx context.Context, a Actor, id string, body []byte
 
 // Response returns what PutResponse was given.
 func (s *Store) Response(ctx context.Context, a Actor, id string) (body []byte, err error) {
-	if err := s.r.row(ctx, responseByID, id, a.Person, a.Key, sqlite.Stamp(s.now())).Scan(&body); err != nil {
+	if err := s.r.Row(ctx, responseByID, id, a.Person, a.Key, sqlite.Stamp(s.now())).Scan(&body); err != nil {
 		return nil, fmt.Errorf("reading a response: %w", s.meaning(err))
 	}
 	return body, nil
@@ -48,7 +48,7 @@ func (s *Store) Response(ctx context.Context, a Actor, id string) (body []byte, 
 
 // DeleteResponse forgets a response.
 func (s *Store) DeleteResponse(ctx context.Context, a Actor, id string) error {
-	err := s.write(ctx, func(t *txn) error { return t.touchOne(ctx, deleteResponse, id, a.Person, a.Key) })
+	err := s.write(ctx, func(t *txn) error { return t.One(ctx, deleteResponse, id, a.Person, a.Key) })
 	if err != nil {
 		return fmt.Errorf("deleting a response: %w", err)
 	}

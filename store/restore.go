@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"onebit/store/archive"
+	"onebit/store/sqlite"
 )
 
 // RestoreOptions says how a backup is opened. One of Passphrase and Identities is given.
@@ -116,14 +117,14 @@ func unlock(ctx context.Context, dir string, r io.Reader, o RestoreOptions) (Man
 		return m, nil, err
 	}
 	path := filepath.Join(dir, fileName)
-	if err := errors.Join(verifyDatabase(ctx, path, steps[len(steps)-1].version), syncFile(path)); err != nil {
+	if err := errors.Join(verifyDatabase(ctx, path, steps), syncFile(path)); err != nil {
 		return m, files, err
 	}
 	docs := filepath.Join(dir, archive.Documents)
 	if _, err := os.Stat(docs); err != nil {
 		return m, files, ignoreMissing(err)
 	}
-	return m, files, errors.Join(onFile(ctx, docs, func(db *reader) error { return check(ctx, db) }), syncFile(docs))
+	return m, files, errors.Join(onFile(ctx, docs, func(db *sqlite.Reader) error { return check(ctx, db) }), syncFile(docs))
 }
 
 // contextReader ends with its context.

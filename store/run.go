@@ -139,7 +139,7 @@ func (s *Store) expire(ctx context.Context) error {
 	for {
 		var n int64
 		err := s.write(ctx, func(t *txn) (err error) {
-			n, err = t.exec(ctx, "delete from requests where id in (select id from requests where expires <= ? limit ?)", now, expireBatch)
+			n, err = t.Exec(ctx, "delete from requests where id in (select id from requests where expires <= ? limit ?)", now, expireBatch)
 			return err
 		})
 		if err != nil {
@@ -150,19 +150,19 @@ func (s *Store) expire(ctx context.Context) error {
 		}
 	}
 	return s.write(ctx, func(t *txn) error {
-		if _, err := t.exec(ctx, "delete from logins where expires <= ?", now); err != nil {
+		if _, err := t.Exec(ctx, "delete from logins where expires <= ?", now); err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, "delete from invites where expires <= ?", now); err != nil {
+		if _, err := t.Exec(ctx, "delete from invites where expires <= ?", now); err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, expireValues, now); err != nil {
+		if _, err := t.Exec(ctx, expireValues, now); err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, "delete from responses where expires <= ?", now); err != nil {
+		if _, err := t.Exec(ctx, "delete from responses where expires <= ?", now); err != nil {
 			return err
 		}
-		_, err := t.exec(ctx, "delete from tls_locks where until <= ?", now)
+		_, err := t.Exec(ctx, "delete from tls_locks where until <= ?", now)
 		return err
 	})
 }

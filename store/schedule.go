@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"onebit/store/sqlite"
 )
 
 const (
@@ -200,7 +202,7 @@ func (c *scheduler) candidates(dir string) []candidate {
 	var all []candidate
 	for _, b := range have {
 		path := filepath.Join(plan.Folder, b.name)
-		all = append(all, candidate{path, b.time, func(ctx context.Context, to string, _ int) error {
+		all = append(all, candidate{path, b.time, func(ctx context.Context, to string, _ sqlite.Ladder) error {
 			return fetchBackup(ctx, dir, path, candidateTarget{to, plan.Options.Passphrase})
 		}})
 	}

@@ -12,7 +12,7 @@ import (
 // Setting returns a setting's JSON value.
 func (s *Store) Setting(ctx context.Context, name string) (json.RawMessage, error) {
 	var v string
-	if err := s.r.row(ctx, "select value from settings where name = ?", name).Scan(&v); err != nil {
+	if err := s.r.Row(ctx, "select value from settings where name = ?", name).Scan(&v); err != nil {
 		return nil, fmt.Errorf("reading setting %q: %w", name, s.meaning(err))
 	}
 	return json.RawMessage(v), nil
@@ -51,10 +51,10 @@ func allowedSetting(name string, value json.RawMessage) error {
 
 func (t *txn) set(ctx context.Context, name string, value json.RawMessage) error {
 	if value == nil {
-		_, err := t.exec(ctx, "delete from settings where name = ?", name)
+		_, err := t.Exec(ctx, "delete from settings where name = ?", name)
 		return err
 	}
-	_, err := t.exec(ctx, `insert into settings(name, value, changed) values(?, ?, ?)
+	_, err := t.Exec(ctx, `insert into settings(name, value, changed) values(?, ?, ?)
 		on conflict do update set value = excluded.value, changed = excluded.changed`, name, string(value), sqlite.Stamp(t.now))
 	return err
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"crypto/sha256"
-	"database/sql"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -116,31 +115,28 @@ func copyDatabase(ctx context.Context, from, to string) error {
 	if err := f.Close(); err != nil {
 		return err
 	}
-	if err := onFile(ctx, from, func(db *reader) error {
-		_, err := db.db.ExecContext(ctx, "vacuum into ?", to)
-		return err
+	if err := onFile(ctx, from, func(db *sqlite.Reader) error {
+		return db.Once(ctx, "vacuum into ?", to)
 	}); err != nil {
 		return meaning(err)
 	}
-	if err := onFile(ctx, to, func(db *reader) error { return check(ctx, db) }); err != nil {
+	if err := onFile(ctx, to, func(db *sqlite.Reader) error { return check(ctx, db) }); err != nil {
 		return err
 	}
 	return syncFile(to)
 }
 
 // onFile opens a database with nothing of the store around it.
-func onFile(ctx context.Context, path string, f func(db *reader) error) error {
-	db, err := sql.Open("sqlite", sqlite.DSN(path, plainOptions))
+func onFile(ctx context.Context, path string, f func(db *sqlite.Reader) error) error {
+	db, err := sqlite.OpenPlain(path)
 	if err != nil {
 		return err
 	}
-	db.SetMaxOpenConns(1)
-	r := &reader{db: db}
-	return errors.Join(f(r), r.close())
+	return errors.Join(f(db), db.Close())
 }
 
 // verifySnapshot checks the hash, the structure and the schema of a snapshot.
-func verifySnapshot(ctx context.Context, path string, known int) error {
+func verifySnapshot(ctx context.Context, path string, known sqlite.Ladder) error {
 	want, err := os.ReadFile(path + ".sha256")
 	if err != nil {
 		return err
@@ -156,13 +152,13 @@ func verifySnapshot(ctx context.Context, path string, known int) error {
 }
 
 // verifyDatabase checks the structure and the schema of a database that nothing has open.
-func verifyDatabase(ctx context.Context, path string, known int) error {
-	return onFile(ctx, path, func(db *reader) error {
+func verifyDatabase(ctx context.Context, path string, known sqlite.Ladder) error {
+	return onFile(ctx, path, func(db *sqlite.Reader) error {
 		if err := check(ctx, db); err != nil {
 			return err
 		}
 		var have int
-		if err := db.row(ctx, "pragma user_version").Scan(&have); err != nil {
+		if err := db.Row(ctx, "pragma user_version").Scan(&have); err != nil {
 			return meaning(err)
 		}
 		if have == 0 {
@@ -173,8 +169,7 @@ func verifyDatabase(ctx context.Context, path string, known int) error {
 }
 
 // recover sets the corrupt database aside and puts the newest backup that verifies in its place.
-func (s *Store) recover(ctx context.Context, why error, steps []step) (Degraded, error) {
-	known := steps[len(steps)-1].version
+func (s *Store) recover(ctx context.Context, why error, known sqlite.Ladder) (Degraded, error) {
 	d := Degraded{Happened: s.now().UTC(), Reason: why.Error()}
 	tmp := filepath.Join(s.dir, temporary+fileName)
 	defer os.Remove(tmp)
@@ -199,7 +194,7 @@ func (s *Store) recover(ctx context.Context, why error, steps []step) (Degraded,
 type candidate struct {
 	path  string
 	time  time.Time
-	fetch func(ctx context.Context, to string, known int) error // copies and verifies
+	fetch func(ctx context.Context, to string, known sqlite.Ladder) error // copies and verifies
 }
 
 // candidates lists all there are, newest first.
@@ -210,7 +205,7 @@ func (s *Store) candidates() []candidate {
 		s.log.Warn("snapshots cannot be listed", "error", err)
 	}
 	for _, sn := range snaps {
-		all = append(all, candidate{sn.path, sn.time, func(ctx context.Context, to string, known int) error {
+		all = append(all, candidate{sn.path, sn.time, func(ctx context.Context, to string, known sqlite.Ladder) error {
 			if err := verifySnapshot(ctx, sn.path, known); err != nil {
 				return err
 			}

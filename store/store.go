@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"onebit/store/archive"
+	"onebit/store/sqlite"
 )
 
 // Config says where the store lives.
@@ -42,8 +43,8 @@ type Store struct {
 	log   *slog.Logger
 	clock func() time.Time
 	lock  *os.File
-	w     *writer
-	r     *reader
+	w     *sqlite.Writer
+	r     *sqlite.Reader
 
 	queue     queue
 	talks     int // conversations that are kept
@@ -95,7 +96,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return open(ctx, cfg, steps)
 }
 
-func open(ctx context.Context, cfg Config, steps []step) (*Store, error) {
+func open(ctx context.Context, cfg Config, steps sqlite.Ladder) (*Store, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -145,7 +146,7 @@ func (s *Store) path() string { return filepath.Join(s.dir, fileName) }
 func (s *Store) now() time.Time { return s.clock() }
 
 // begin opens the database, from a backup where it must.
-func (s *Store) begin(ctx context.Context, steps []step) error {
+func (s *Store) begin(ctx context.Context, steps sqlite.Ladder) error {
 	if err := sweep(s.dir); err != nil {
 		return err
 	}
@@ -180,37 +181,29 @@ func (s *Store) missing() error {
 }
 
 // connect opens both sides and brings the schema up to date. On an error nothing stays open.
-func (s *Store) connect(ctx context.Context, steps []step) (err error) {
-	// for the owner alone; the side files take their mode from it
-	f, err := os.OpenFile(s.path(), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	w, err := openWriter(ctx, s.path())
+func (s *Store) connect(ctx context.Context, steps sqlite.Ladder) (err error) {
+	w, err := sqlite.OpenWriter(ctx, s.path())
 	if err != nil {
 		return meaning(err)
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, w.close())
+			err = errors.Join(err, w.Close())
 		}
 	}()
-	if err := check(ctx, &txn{w: w}); err != nil {
+	if err := check(ctx, w); err != nil {
 		return err
 	}
 	if err := s.migrate(ctx, w, steps); err != nil {
 		return meaning(err)
 	}
-	r, err := openReader(s.path())
+	r, err := sqlite.OpenReader(s.path(), 0)
 	if err != nil {
 		return err
 	}
 	s.w, s.r = w, r
 	if err := errors.Join(s.loadDegraded(ctx), s.release(ctx)); err != nil {
-		return errors.Join(err, r.close())
+		return errors.Join(err, r.Close())
 	}
 	return nil
 }
@@ -218,11 +211,11 @@ func (s *Store) connect(ctx context.Context, steps []step) (err error) {
 // release ends the locks of a process that is gone: the directory is ours alone.
 func (s *Store) release(ctx context.Context) error {
 	var n int
-	if err := s.r.row(ctx, "select count(*) from tls_locks").Scan(&n); err != nil || n == 0 {
+	if err := s.r.Row(ctx, "select count(*) from tls_locks").Scan(&n); err != nil || n == 0 {
 		return s.meaning(err)
 	}
 	return s.write(ctx, func(t *txn) error {
-		_, err := t.exec(ctx, "delete from tls_locks")
+		_, err := t.Exec(ctx, "delete from tls_locks")
 		return err
 	})
 }
@@ -232,7 +225,7 @@ func (s *Store) Close() error {
 	s.closing.Do(func() {
 		err := s.Flush(context.Background())
 		s.closed.Store(true)
-		s.closeErr = errors.Join(err, s.r.close(), s.w.close(), s.lock.Close())
+		s.closeErr = errors.Join(err, s.r.Close(), s.w.Close(), s.lock.Close())
 	})
 	return s.closeErr
 }
@@ -285,7 +278,7 @@ func (s *Store) confess(ctx context.Context, d Degraded) error {
 		if err := t.keep(ctx, degradedName, d); err != nil {
 			return err
 		}
-		if _, err := t.exec(ctx, "delete from logins"); err != nil {
+		if _, err := t.Exec(ctx, "delete from logins"); err != nil {
 			return err
 		}
 		return t.audit(ctx, System(), "store.recover", d.Source, d.Reason)
@@ -303,7 +296,7 @@ func (s *Store) ClearDegraded(ctx context.Context, a Actor) error {
 		return ErrForbidden
 	}
 	err := s.write(ctx, func(t *txn) error {
-		if _, err := t.exec(ctx, "delete from settings where name = ?", degradedName); err != nil {
+		if _, err := t.Exec(ctx, "delete from settings where name = ?", degradedName); err != nil {
 			return err
 		}
 		return t.audit(ctx, a, "store.clear", "", "")
@@ -318,7 +311,7 @@ func (s *Store) ClearDegraded(ctx context.Context, a Actor) error {
 // Health reports whether the store can read, and whether it can write after a full disk: [ErrFull] while it cannot.
 func (s *Store) Health(ctx context.Context) error {
 	var one int
-	if err := s.r.row(ctx, "select count(*) from claim").Scan(&one); err != nil {
+	if err := s.r.Row(ctx, "select count(*) from claim").Scan(&one); err != nil {
 		return fmt.Errorf("reading the database: %w", s.meaning(err))
 	}
 	if !s.full.Load() {

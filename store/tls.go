@@ -47,7 +47,7 @@ func (t *TLS) Store(ctx context.Context, key string, value []byte) error {
 		value = []byte{}
 	}
 	err := t.s.write(ctx, func(x *txn) error {
-		_, err := x.exec(ctx, `insert into tls_values(name, value, time) values(?, ?, ?)
+		_, err := x.Exec(ctx, `insert into tls_values(name, value, time) values(?, ?, ?)
 			on conflict do update set value = excluded.value, time = excluded.time`, key, value, sqlite.Stamp(x.now))
 		return err
 	})
@@ -69,7 +69,7 @@ func (t *TLS) absent(key string, err error) error {
 // Load returns a value.
 func (t *TLS) Load(ctx context.Context, key string) ([]byte, error) {
 	var v []byte
-	if err := t.s.r.row(ctx, "select value from tls_values where name = ?", key).Scan(&v); err != nil {
+	if err := t.s.r.Row(ctx, "select value from tls_values where name = ?", key).Scan(&v); err != nil {
 		return nil, t.absent(key, err)
 	}
 	return v, nil
@@ -79,7 +79,7 @@ func (t *TLS) Load(ctx context.Context, key string) ([]byte, error) {
 func (t *TLS) Delete(ctx context.Context, key string) error {
 	from, to := folderRange(key)
 	err := t.s.write(ctx, func(x *txn) error {
-		_, err := x.exec(ctx, "delete from tls_values where name = ? or (name >= ? and name < ?)", key, from, to)
+		_, err := x.Exec(ctx, "delete from tls_values where name = ? or (name >= ? and name < ?)", key, from, to)
 		return err
 	})
 	if err != nil {
@@ -92,7 +92,7 @@ func (t *TLS) Delete(ctx context.Context, key string) error {
 func (t *TLS) Exists(ctx context.Context, key string) bool {
 	from, to := folderRange(key)
 	var n int
-	err := t.s.r.row(ctx, "select count(*) from (select 1 from tls_values where name = ? or (name >= ? and name < ?) limit 1)", key, from, to).Scan(&n)
+	err := t.s.r.Row(ctx, "select count(*) from (select 1 from tls_values where name = ? or (name >= ? and name < ?) limit 1)", key, from, to).Scan(&n)
 	return err == nil && n > 0
 }
 
@@ -102,7 +102,7 @@ func (t *TLS) List(ctx context.Context, prefix string, recursive bool) ([]string
 	if prefix == "" {
 		from, to = "", "\U0010ffff"
 	}
-	rows, err := t.s.r.query(ctx, "select name from tls_values where name >= ? and name < ? order by name", from, to)
+	rows, err := t.s.r.Query(ctx, "select name from tls_values where name >= ? and name < ? order by name", from, to)
 	names, err := sqlite.Collect(rows, err, func(r sqlite.Row) (name string, err error) { return name, r.Scan(&name) })
 	if err != nil {
 		return nil, t.absent(prefix, err)
@@ -131,7 +131,7 @@ func (t *TLS) List(ctx context.Context, prefix string, recursive bool) ([]string
 // Stat describes a value or a folder.
 func (t *TLS) Stat(ctx context.Context, key string) (KeyInfo, error) {
 	var size, at int64
-	err := t.s.r.row(ctx, "select length(value), time from tls_values where name = ?", key).Scan(&size, &at)
+	err := t.s.r.Row(ctx, "select length(value), time from tls_values where name = ?", key).Scan(&size, &at)
 	if err == nil {
 		return KeyInfo{Key: key, Modified: sqlite.Moment(at), Size: size, IsTerminal: true}, nil
 	}
@@ -144,7 +144,7 @@ func (t *TLS) Stat(ctx context.Context, key string) (KeyInfo, error) {
 // TryLock takes a lock for two minutes and tells whether it could.
 func (t *TLS) TryLock(ctx context.Context, name string) (taken bool, err error) {
 	err = t.s.write(ctx, func(x *txn) error {
-		n, err := x.exec(ctx, `insert into tls_locks(name, owner, until) values(?1, ?2, ?3)
+		n, err := x.Exec(ctx, `insert into tls_locks(name, owner, until) values(?1, ?2, ?3)
 			on conflict do update set owner = excluded.owner, until = excluded.until where until < ?4`,
 			name, systemPerson, sqlite.Stamp(x.now.Add(lockLease)), sqlite.Stamp(x.now))
 		taken = n == 1
@@ -177,7 +177,7 @@ func (t *TLS) Lock(ctx context.Context, name string) error {
 func (t *TLS) Unlock(ctx context.Context, name string) error {
 	ctx = context.WithoutCancel(ctx)
 	err := t.s.write(ctx, func(x *txn) error {
-		_, err := x.exec(ctx, "delete from tls_locks where name = ?", name)
+		_, err := x.Exec(ctx, "delete from tls_locks where name = ?", name)
 		return err
 	})
 	if err != nil {
@@ -189,7 +189,7 @@ func (t *TLS) Unlock(ctx context.Context, name string) error {
 // RenewLockLease lets a lock that is held last for a while from now on.
 func (t *TLS) RenewLockLease(ctx context.Context, name string, lease time.Duration) error {
 	err := t.s.write(ctx, func(x *txn) error {
-		return x.touchOne(ctx, "update tls_locks set until = ?2 where name = ?1", name, sqlite.Stamp(x.now.Add(lease)))
+		return x.One(ctx, "update tls_locks set until = ?2 where name = ?1", name, sqlite.Stamp(x.now.Add(lease)))
 	})
 	if err != nil {
 		return fmt.Errorf("renewing the lock of %q: %w", name, err)

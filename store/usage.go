@@ -36,7 +36,7 @@ const (
 
 // UsageTotals returns sums. What is still queued, at most 50 ms old, is not in them.
 func (s *Store) UsageTotals(ctx context.Context, a Actor, f UsageFilter) ([]UsageRow, error) {
-	rows, err := s.r.query(ctx, usageTotals, f.ByDay, f.ByKey, f.ByPerson, f.ByModel, f.ByEndpoint, a.Admin, a.who(),
+	rows, err := s.r.Query(ctx, usageTotals, f.ByDay, f.ByKey, f.ByPerson, f.ByModel, f.ByEndpoint, a.Admin, a.who(),
 		f.Key, f.Person, f.Model, f.From, f.To)
 	all, err := sqlite.Collect(rows, err, func(r sqlite.Row) (u UsageRow, err error) {
 		err = r.Scan(&u.Day, &u.Key, &u.Person, &u.Model, &u.Endpoint, &u.Requests, &u.Errors, &u.Prompt, &u.Cached, &u.Completion)
@@ -62,7 +62,7 @@ func (s *Store) TokensToday(ctx context.Context, key string) (int64, error) {
 	}
 	defer release()
 	var n int64
-	if err := s.r.row(ctx, tokensToday, key, day).Scan(&n); err != nil {
+	if err := s.r.Row(ctx, tokensToday, key, day).Scan(&n); err != nil {
 		return 0, fmt.Errorf("reading a key's tokens: %w", s.meaning(err))
 	}
 	return s.queue.learn(key, day, n), nil

@@ -35,11 +35,12 @@ type Backend struct {
 	line     []*ask
 	life     int // counts the times that all slots were lost
 	restarts int
-	builtin  bool // the server is our own engine
-	failures int  // of files, in a row
-	live     cuts // of states in slots
-	kept     cuts // of states that were in files
-	broken   int  // claims of files that did not hold, in a row, of prompts that go on from one
+	builtin  bool      // the server is our own engine
+	failures int       // of files, in a row
+	live     cuts      // of states in slots
+	kept     cuts      // of states that were in files
+	broken   int       // claims of files that did not hold, in a row, of prompts that go on from one
+	paused   time.Time // no files are used until then
 	parked   bool
 	absent   map[engine.Kind]absence // routes of decisions that the server does not have
 }
@@ -147,8 +148,17 @@ func (b *Backend) Info() engine.Info {
 
 // files reports whether states may be kept in files; b.mu is held.
 func (b *Backend) files() bool {
-	return b.failures < maxFailures && b.broken < strikes && b.c.verdict(b.of) != bad
+	return !b.c.cfg.Now().Before(b.paused) && b.c.verdict(b.of) != bad
 }
+
+// pause leaves files alone for a while, and not for ever: a disk is full and has room again, and where a template tells the
+// date all prompts of yesterday begin in another way. b.mu is held.
+func (b *Backend) pause() {
+	b.failures, b.broken, b.paused = 0, 0, b.c.cfg.Now().Add(pauseHolds)
+}
+
+// pauseHolds is how long that is.
+const pauseHolds = time.Hour
 
 // strikes is how many claims in a row may fail before their kind is given up.
 const strikes = 2
@@ -493,7 +503,8 @@ func (r *run) judge() {
 		b.broken = 0
 	default:
 		if b.broken++; b.broken == strikes {
-			b.c.cfg.Log.Warn("what was restored was not reused: the states of conversations are not kept in files", "model", b.model)
+			b.pause()
+			b.c.cfg.Log.Warn("what was restored was not reused: the states of conversations are not kept in files for a while", "model", b.model, "until", b.paused)
 		}
 	}
 }

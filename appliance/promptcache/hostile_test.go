@@ -153,6 +153,18 @@ func TestLieLater(t *testing.T) {
 	if now := b.cache.Status(); now.Wrong != 2 || now.Restores != s.Restores || b.server.saves != saves {
 		t.Errorf("%+v, %d saves; before %+v, %d", now.Counts, b.server.saves, s.Counts, saves)
 	}
+
+	b.server.mu.Lock()
+	b.server.lies = false
+	b.server.mu.Unlock()
+	b.pass(50 * time.Minute)
+	one.say("h")
+	two.say("i")
+	b.pass(20 * time.Minute) // and then it is tried again
+	one.say("j")
+	two.say("k")
+	u = one.say("l")
+	near(t, "reused of a file, an hour later", u.Cached, u.Prompt, 90)
 }
 
 // TestPanic: whoever takes an answer may panic. The slot is free after that.

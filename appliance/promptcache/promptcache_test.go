@@ -612,6 +612,18 @@ func TestNoFiles(t *testing.T) {
 	}
 	u := two.say("c")
 	near(t, "reused", u.Cached, u.Prompt, 90)
+
+	b.server.noSave = false // it has been tried for long enough
+	one.say("d")
+	two.say("e")
+	if b.server.saves != 0 {
+		t.Errorf("%d states were saved", b.server.saves)
+	}
+	b.pass(time.Hour)
+	one.say("f")
+	two.say("g")
+	u = one.say("h")
+	near(t, "reused of a file, an hour later", u.Cached, u.Prompt, 90)
 }
 
 // TestWrittenAhead: a marked state is in a file a moment after its request.

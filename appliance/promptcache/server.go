@@ -146,7 +146,7 @@ func (b *Backend) save(ctx context.Context, s *slot) {
 	s.file, s.saved = e.File, s.n
 }
 
-// maxFailures in a row are the end of files for a server.
+// maxFailures in a row are the end of files for a while.
 const maxFailures = 3
 
 // failed notes that something with files did not work.
@@ -154,9 +154,13 @@ func (b *Backend) failed(what string, err error) {
 	b.mu.Lock()
 	b.failures++
 	last := b.failures == maxFailures
+	if last {
+		b.pause()
+	}
+	until := b.paused
 	b.mu.Unlock()
 	if last {
-		b.c.cfg.Log.Warn("the states of conversations are not kept in files", "model", b.model, "why", err)
+		b.c.cfg.Log.Warn("the states of conversations are not kept in files for a while", "model", b.model, "until", until, "why", err)
 		return
 	}
 	b.c.cfg.Log.Info(what, "model", b.model, "why", err)

@@ -247,6 +247,7 @@ func TestConversationsGo(t *testing.T) {
 	}{
 		{"nothing", func() error { return nil }, "1 2 3 4 5 6 7"},
 		{"a key is deleted", func() error { return f.DeleteKey(ctx, ada, one.Key) }, "2 3 4 5 6 7"},
+		{"the latest of it comes after that", func() error { f.must(f.PutConversation(talk(f, one, 1))); return f.Flush(ctx) }, "2 3 4 5 6 7"},
 		{"an admin forgets those of a key", func() error { return gone(f, store.Actor{Key: beas.Key}, 1) }, "2 4 5 6 7"},
 		{"an admin forgets those of a person", func() error { return gone(f, store.Actor{Person: bea.Person}, 1) }, "2 4 6 7"},
 		{"a person is deleted", func() error { return f.DeletePerson(ctx, store.System(), ada.Person) }, "6 7"},

@@ -104,6 +104,24 @@ func TestPriorities(t *testing.T) {
 	}
 }
 
+// TestRisenTwice: what has waited for two ages comes before what is a step more urgent and new.
+func TestRisenTwice(t *testing.T) {
+	for now, want := range map[float64]string{
+		30: "mid mid low low", // it has not risen
+		50: "mid low mid low", // once: they take turns
+		61: "low low mid mid",
+	} {
+		l := line(30 * time.Second)
+		for range 2 {
+			put(t, l, "low", queue.Background, 10, at(1))
+			put(t, l, "mid", queue.Normal, 10, at(now-5))
+		}
+		if got := keys(l, at(now)); got != want {
+			t.Errorf("after %v s: %s", now, got)
+		}
+	}
+}
+
 // TestNothingStarves: however much of what is urgent comes, everything else has its turn in bounded time.
 func TestNothingStarves(t *testing.T) {
 	l := line(30 * time.Second)

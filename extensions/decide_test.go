@@ -174,8 +174,8 @@ func TestEveryTurn(t *testing.T) {
 				return `{"v":1,"action":"reject","reject":{"status":403,"code":"no","message":"no"}}`, nil
 			}
 			for _, c := range r.Candidates {
-				if c.Sticky && c.ID != "small" {
-					return `{"v":1,"action":"abstain","reason":"it moved"}`, nil
+				if real(r) && c.Sticky != (r.Turn > 1 && c.ID == "small") {
+					return `{"v":1,"action":"route","candidates":["large"],"reason":"it was told of another place"}`, nil
 				}
 			}
 			return "", nil
@@ -188,14 +188,14 @@ func TestEveryTurn(t *testing.T) {
 		in.Body = fmt.Appendf(nil, `{"messages":[{"role":"user","content":%q}]}`, text)
 		return f.Decide(ctx, in)
 	}
-	if o := turn("hello"); o.Refusal != nil || !strings.Contains(o.Why, "module=one@") {
+	if o := turn("hello"); o.Refusal != nil || !strings.Contains(o.Why, "module=one@") || o.Candidate != "small" {
 		t.Errorf("%+v", o)
 	}
 	f.activate("policy", guard("two"))
 	if o := turn("a bomb"); o.Refusal == nil || !strings.HasPrefix(o.Module, "one@") {
 		t.Errorf("%+v", o)
 	}
-	if o := turn("hello again"); o.Refusal != nil || !strings.Contains(o.Why, "module=one@") || o.Candidate != "small" {
+	if o := turn("hello again"); o.Refusal != nil || !strings.HasSuffix(o.Why, "; abstain; kept") || o.Candidate != "small" {
 		t.Errorf("%+v", o)
 	}
 }

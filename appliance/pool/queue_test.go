@@ -443,6 +443,34 @@ func TestTold(t *testing.T) {
 	})
 }
 
+// TestToldApart: those who find no place are not all told to come again at the same time.
+func TestToldApart(t *testing.T) {
+	inBox(t, 10, func(t *testing.T, w *world) {
+		w.queueOf(1, pool.Queue{Length: 3})
+		w.set(spec("A", 6))
+		w.must("A", 0)
+		var all sync.WaitGroup
+		for range 4 {
+			w.ask(&all, pool.Ask{Model: "A", Key: "k"}, time.Minute, func(*pool.Lease) {})
+			synctest.Wait()
+		}
+		time.Sleep(30 * time.Second)
+		var told []time.Duration
+		for range 3 {
+			_, err := w.pool.Acquire(t.Context(), pool.Ask{Model: "A", Key: "other"})
+			busy, ok := errors.AsType[*pool.BusyError](err)
+			if !ok {
+				t.Fatal(err)
+			}
+			told = append(told, busy.Wait)
+		}
+		if told[1] < told[0]+10*time.Second || told[2] < told[1]+10*time.Second {
+			t.Errorf("they are told to come in %v", told)
+		}
+		all.Wait()
+	})
+}
+
 // TestThereLoadsNothing: what goes only where a model is loaded does not bring it back when that goes while it waits.
 func TestThereLoadsNothing(t *testing.T) {
 	inLine(t, 1, pool.Queue{}, "A", func(t *testing.T, w *world) {

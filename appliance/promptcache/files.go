@@ -3,6 +3,7 @@ package promptcache
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -32,48 +33,82 @@ func (c *Cache) learn(of Hash, bytes int64, tokens int) {
 	}
 }
 
-// room lets go of files until so many tokens more would fit into the budget, and reports whether they do. What is
-// unmarked makes no room by marked files.
-func (c *Cache) room(of Hash, tokens int, marked bool) bool {
+// room lets go of files until one more fits into the budget, and reports whether it does. Of it its size is not known yet, but
+// how many tokens it holds.
+func (c *Cache) room(e Entry, tokens int) bool {
 	budget := c.cfg.Settings().Budget
 	now := c.cfg.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	need := int64(c.rates[of] * float64(tokens))
-	if need > budget || budget <= 0 {
+	e.Bytes = int64(c.rates[e.Of] * float64(tokens))
+	if e.Bytes > budget || budget <= 0 {
 		return false
 	}
-	return c.shrink(budget-need, now, marked, "")
+	return c.shrink(budget, now, &entry{Entry: e})
 }
 
-// shrink lets go of files until all have at most so many bytes; mu is held.
-func (c *Cache) shrink(most int64, now time.Time, marked bool, but string) bool {
-	if c.total <= most && len(c.entries) < maxEntries {
+// shrink lets go of files until all have at most so many bytes, with a new one that is there or is to come; nil is none. When it
+// would be the new one's turn to go, nothing goes. It reports whether they have. mu is held.
+func (c *Cache) shrink(most int64, now time.Time, fresh *entry) bool {
+	total, n := c.total, len(c.entries)
+	coming := fresh != nil && c.entries[fresh.File] != fresh
+	if coming {
+		total, n = total+fresh.Bytes, n+1
+	}
+	if total <= most && n <= maxEntries {
 		return true
 	}
-	all := make([]*entry, 0, len(c.entries))
-	held := c.held(most/2, now)
-	for _, e := range c.entries {
-		if e.File != but && e.users == 0 && (marked || !held[e]) {
-			all = append(all, e)
-		}
+	all := slices.Collect(maps.Values(c.entries))
+	if coming {
+		all = append(all, fresh)
 	}
-	slices.SortFunc(all, func(a, b *entry) int { return before(a, b, held) })
+	order(all, most, now)
+	var leaving []*entry
 	for _, e := range all {
-		if c.total <= most && len(c.entries) < maxEntries {
+		if total <= most && n <= maxEntries {
 			break
 		}
+		if e == fresh {
+			return false
+		}
+		if e.users == 0 {
+			leaving = append(leaving, e)
+			total, n = total-e.Bytes, n-1
+		}
+	}
+	if total > most && fresh != nil {
+		return false
+	}
+	for _, e := range leaving {
 		c.forget(e.File)
 		c.counts.Evictions++
 	}
-	return c.total <= most
+	return total <= most
 }
 
-// held are the entries whose marks count: of each scope those that were used last, up to so many bytes. Else one client that
-// marks all that it says would keep everybody else's states out. mu is held.
-func (c *Cache) held(share int64, now time.Time) map[*entry]bool {
+// order sorts entries by which goes first. Of one scope: see before. Among scopes: the one of which most would be left beside
+// it, in bytes or in files. So each keeps what it is worth most to it until nobody has more, however much somebody else asks for.
+func order(all []*entry, most int64, now time.Time) {
+	held := held(all, most/2, now)
+	slices.SortFunc(all, func(a, b *entry) int { return before(b, a, held) })
+	type sum struct {
+		bytes float64
+		files int
+	}
+	of, beside := map[Hash]sum{}, map[*entry]float64{}
+	for _, e := range all {
+		s := of[e.Scope]
+		beside[e] = max(s.bytes/float64(max(most, 1)), float64(s.files)/maxEntries)
+		of[e.Scope] = sum{s.bytes + float64(e.Bytes), s.files + 1}
+	}
+	slices.SortFunc(all, func(a, b *entry) int { return cmp.Or(cmp.Compare(beside[b], beside[a]), before(a, b, held)) })
+}
+
+// held are the entries whose marks count: of each scope those that were used last, up to so many bytes. Else a client that
+// marks all that it says would have no room for the rest.
+func held(entries []*entry, share int64, now time.Time) map[*entry]bool {
 	var all []*entry
-	for _, e := range c.entries {
+	for _, e := range entries {
 		if e.Marked.After(now) {
 			all = append(all, e)
 		}
@@ -145,7 +180,7 @@ func (c *Cache) keep(e Entry) {
 	c.entries[e.File] = kept
 	c.total += e.Bytes
 	c.counts.Saves++
-	if !c.shrink(budget, c.cfg.Now(), true, e.File) { // it was larger than was thought
+	if !c.shrink(budget, c.cfg.Now(), kept) { // it was larger than was thought
 		delete(c.entries, e.File)
 		c.total -= e.Bytes
 		c.add(job{file: e.File, drop: c.path(e.Model, e.File)})
@@ -233,7 +268,7 @@ func (c *Cache) expire() {
 			c.counts.Evictions++
 		}
 	}
-	c.shrink(max(s.Budget, 0), now, true, "")
+	c.shrink(max(s.Budget, 0), now, nil)
 }
 
 // discard lets go of the files that match.

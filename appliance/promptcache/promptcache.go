@@ -36,8 +36,12 @@
 // What is in the folder and not recorded, or recorded and not there, is swept at the next start. So the index never names
 // a file that is not there, at whatever point the program ends.
 //
-// All files lie within a byte budget. The first to go are those whose time is over, then what was not asked for the longest,
-// and last what clients have marked, for as long as they wished. The marks of one scope count for half of the budget.
+// All files lie within a byte budget. The first to go are those whose time is over. Then a file goes of the scope that would
+// keep most without it, in bytes or in number, until nobody has more than what a fair division leaves them: very many
+// conversations of one key cost no other key a file within its share, however long that was not asked for, and everybody's best
+// file is as good as anybody's, however large it is. A new file that would be the first to go is not written. Of one scope, and
+// among files that are equal in this, what was not asked for the longest goes first, and last what clients have marked, for as
+// long as they wished. The marks of one scope count for half of the budget.
 //
 // # Claims
 //

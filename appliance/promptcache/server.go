@@ -111,12 +111,11 @@ func newName() string {
 
 // save writes the state of a slot, which is the caller's, to a file. That it cannot be is no reason not to go on.
 func (b *Backend) save(ctx context.Context, s *slot) {
-	now := b.c.cfg.Now()
 	b.mu.Lock()
 	e := Entry{File: newName(), Model: folder(b.model), Of: b.of, Scope: s.scope, Points: s.held, Marked: s.marked, Used: s.used}
 	n := s.n
 	b.mu.Unlock()
-	if !b.c.room(b.of, n, e.Marked.After(now)) {
+	if !b.c.room(e, n) {
 		return
 	}
 	d, err := b.onSlot(ctx, s.id, "save", e.File)

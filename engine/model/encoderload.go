@@ -73,17 +73,8 @@ func (e *Encoder) load(f *gguf.File, progress func(done, total int64)) error {
 	l := &loader{f: f, k: e.k, arena: e.weights, taken: map[string]bool{}}
 	e.takeInput(l)
 	e.layers = make([]encoderLayer, e.p.layers)
-	for i := range e.layers {
-		if l.err != nil {
-			return l.err
-		}
-		e.takeLayer(l, i)
-	}
+	l.layers(e.p.layers, e.takeLayer)
 	e.takeHead(l)
-	l.refuseRest()
-	if l.err != nil {
-		return l.err
-	}
 	return l.pack(progress)
 }
 
@@ -95,19 +86,7 @@ func (l *loader) norm(name string, n int) layerNorm {
 // takeInput takes what makes vectors of tokens.
 func (e *Encoder) takeInput(l *loader) {
 	p := e.p
-	const name = "token_embd.weight"
-	t := l.f.Tensor(name)
-	if t == nil || len(t.Shape) != 2 || t.Shape[1] < 1 || t.Shape[1] > maxVocab {
-		l.fail(fmt.Errorf("the file has no usable tensor %q", name))
-		return
-	}
-	p.vocab = int(t.Shape[1])
-	if l.take(name, true, p.width, p.vocab); l.err != nil {
-		return
-	}
-	e.embed = embedding{typ: tensor.Type(t.Type), raw: t.Data(), row: len(t.Data()) / p.vocab}
-	if elems, _, _ := e.embed.typ.Block(); p.width%elems != 0 {
-		l.fail(fmt.Errorf("tensor %q: rows of %d weights are no whole blocks of %v", name, p.width, t.Type))
+	if e.embed, p.vocab = l.embedding(p.width); l.err != nil {
 		return
 	}
 	if !p.rotates {

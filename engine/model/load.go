@@ -12,6 +12,8 @@ import (
 	"onebit/engine/tensor"
 )
 
+const tokenTable = "token_embd.weight"
+
 // embedding gathers rows of the token embedding from the model file.
 type embedding struct {
 	typ tensor.Type
@@ -114,51 +116,59 @@ func (l *loader) matrix(name string, rows, cols int) *tensor.Matrix {
 	return m
 }
 
+// embedding takes the table of tokens, whose width is known, and returns how
+// many there are.
+func (l *loader) embedding(width int) (e embedding, vocab int) {
+	t := l.f.Tensor(tokenTable)
+	if t == nil || len(t.Shape) != 2 || t.Shape[1] < 1 || t.Shape[1] > maxVocab {
+		l.fail(fmt.Errorf("the file has no usable tensor %q", tokenTable))
+		return e, 0
+	}
+	vocab = int(t.Shape[1])
+	if l.take(tokenTable, true, width, vocab); l.err != nil {
+		return e, 0
+	}
+	e = embedding{typ: tensor.Type(t.Type), raw: t.Data(), row: len(t.Data()) / vocab}
+	if elems, _, _ := e.typ.Block(); width%elems != 0 {
+		l.fail(fmt.Errorf("tensor %q: rows of %d weights are no whole blocks of %v", tokenTable, width, t.Type))
+	}
+	return e, vocab
+}
+
 // load takes all weights from the file.
 func (m *Model) load(f *gguf.File) error {
 	l := &loader{f: f, k: m.k, arena: m.weights, taken: map[string]bool{}}
 	m.takeEnds(l)
 	m.layers = make([]layer, m.p.layers)
-	for i := range m.layers {
-		if l.err != nil {
-			return l.err
-		}
-		m.takeLayer(l, i)
-	}
-	l.refuseRest()
-	if l.err != nil {
-		return l.err
+	l.layers(m.p.layers, m.takeLayer)
+	if err := l.pack(m.cfg.Progress); err != nil {
+		return err
 	}
 	for _, p := range l.parts {
 		if p.from == 0 {
 			m.resident += int64(p.m.Bytes())
 		}
 	}
-	return l.pack(m.cfg.Progress)
+	return nil
+}
+
+// layers takes the weights of all layers, until something is refused.
+func (l *loader) layers(n int, take func(l *loader, i int)) {
+	for i := 0; i < n && l.err == nil; i++ {
+		take(l, i)
+	}
 }
 
 // takeEnds takes what lies before and behind the layers.
 func (m *Model) takeEnds(l *loader) {
 	p := m.p
-	const name = "token_embd.weight"
-	t := l.f.Tensor(name)
-	if t == nil || len(t.Shape) != 2 || t.Shape[1] < 1 || t.Shape[1] > maxVocab {
-		l.fail(fmt.Errorf("the file has no usable tensor %q", name))
-		return
-	}
-	p.vocab = int(t.Shape[1])
-	if l.take(name, true, p.width, p.vocab); l.err != nil {
-		return
-	}
-	m.embed = embedding{typ: tensor.Type(t.Type), raw: t.Data(), row: len(t.Data()) / p.vocab}
-	if elems, _, _ := m.embed.typ.Block(); p.width%elems != 0 {
-		l.fail(fmt.Errorf("tensor %q: rows of %d weights are no whole blocks of %v", name, p.width, t.Type))
+	if m.embed, p.vocab = l.embedding(p.width); l.err != nil {
 		return
 	}
 	m.outNorm = l.vector("output_norm.weight", true, p.width)
 	head := "output.weight"
 	if l.f.Tensor(head) == nil {
-		head = name // tied
+		head = tokenTable // tied
 	}
 	m.head = newOp(l.matrix(head, p.vocab, p.width))
 	m.head.bias = l.vector("output.bias", false, p.vocab)
@@ -219,8 +229,11 @@ func (l *loader) refuseRest() {
 }
 
 // pack packs all matrices, in as many goroutines as there are cores, and
-// gives the file's pages back.
+// gives the file's pages back. It refuses a file of which something was not taken.
 func (l *loader) pack(progress func(done, total int64)) error {
+	if l.refuseRest(); l.err != nil {
+		return l.err
+	}
 	var total int64
 	for _, p := range l.parts {
 		total += p.bytes()

@@ -445,13 +445,10 @@ func TestTold(t *testing.T) {
 
 // TestToldApart: those who find no place are not all told to come again at the same time.
 func TestToldApart(t *testing.T) {
-	inBox(t, 10, func(t *testing.T, w *world) {
-		w.queueOf(1, pool.Queue{Length: 3})
-		w.set(spec("A", 6))
+	inLine(t, 1, pool.Queue{Length: 3}, "A", func(t *testing.T, w *world) {
 		w.must("A", 0)
-		var all sync.WaitGroup
 		for range 4 {
-			w.ask(&all, pool.Ask{Model: "A", Key: "k"}, time.Minute, func(*pool.Lease) {})
+			w.ask(pool.Ask{Model: "A", Key: "k"}, time.Minute, nil)
 			synctest.Wait()
 		}
 		time.Sleep(30 * time.Second)
@@ -467,7 +464,7 @@ func TestToldApart(t *testing.T) {
 		if told[1] < told[0]+10*time.Second || told[2] < told[1]+10*time.Second {
 			t.Errorf("they are told to come in %v", told)
 		}
-		all.Wait()
+		w.all.Wait()
 	})
 }
 

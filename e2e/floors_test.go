@@ -36,6 +36,7 @@ var floors = map[string]int{
 	"engine/tokenizer":       1,
 	"engine/chat/template":   0,
 	"engine/chat":            1,
+	"engine/grammar":         1,
 	"engine/model":           1,
 	"engine/batch":           2,
 	"engine/door":            2,

@@ -13,6 +13,7 @@ import (
 	"context"
 	"time"
 
+	"onebit/engine/grammar"
 	"onebit/engine/model"
 )
 
@@ -90,6 +91,9 @@ type Task struct {
 	Gone     <-chan struct{} // closed when nobody waits for the answer any more
 	Box      *Mailbox        // where its events go
 	Tag      any             // shown with the slot's state
+
+	// Form is what the answer must be; nil is anything. It follows this answer alone.
+	Form *grammar.Matcher
 
 	// Branches make the task one of scoring: after the prompt no token is made,
 	// and each branch's options get their probabilities. Options.MaxTokens is 0.

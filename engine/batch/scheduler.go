@@ -436,7 +436,11 @@ func (s *Scheduler) collect(sl *slot, step *Step) {
 // is the last one.
 func (s *Scheduler) emit(sl *slot, logits []float32, first bool) {
 	t := sl.task
-	p := sl.sample(logits, s.cfg.Vocabulary)
+	p, err := sl.sample(logits, s.cfg.Vocabulary)
+	if err != nil {
+		s.fail(sl, err)
+		return
+	}
 	now := time.Now()
 	sl.stats.Predicted++
 	s.count(func(m *Metrics) { m.Predicted++ })
@@ -470,7 +474,7 @@ func (s *Scheduler) ended(sl *slot, id int32, word string, newline bool) (Result
 	switch {
 	case word != "":
 		r.Stop = StopWord
-	case s.cfg.Vocabulary.IsEOG(id):
+	case s.cfg.Vocabulary.IsEOG(id), sl.task.Form != nil && sl.task.Form.Done():
 		r.Stop = StopEOS
 	case len(sl.tokens)+1 >= s.cfg.Context:
 		r.Stop, r.Truncated = StopLimit, true

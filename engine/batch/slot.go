@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -104,16 +105,50 @@ func (s *slot) remaining() int {
 }
 
 // sample picks the next token from logits, which it may change.
-func (s *slot) sample(logits []float32, v Vocabulary) Piece {
+func (s *slot) sample(logits []float32, v Vocabulary) (Piece, error) {
 	set := s.task.Options
-	if !set.Logprobs {
-		id := s.sampler.Sample(logits, s.tokens)
-		return Piece{ID: id, Bytes: v.Piece(id, set.Shown[id])}
+	var before []float32
+	if set.Logprobs {
+		before = slices.Clone(logits)
 	}
-	before := slices.Clone(logits)
+	id, err := s.pick(logits)
+	if err != nil {
+		return Piece{}, err
+	}
+	p := Piece{ID: id, Bytes: v.Piece(id, set.Shown[id])}
+	if set.Logprobs {
+		p.Prob = newProb(s.sampler.LogProbs(before, id, set.TopLogprobs))
+	}
+	return p, nil
+}
+
+// errForm reports a form that no token of the vocabulary goes on with, or none that the request leaves possible.
+var errForm = errors.New("no token that may be sampled fits the schema or grammar")
+
+// pick samples a token that the task's form takes. Mostly the first one does. Only if not, the others are looked at: what
+// the form forbids is made impossible, and one more is drawn. Where nothing but temperature shapes the draw that gives each
+// token the probability that it has among those allowed: p(t) + (1-p(allowed)) p(t)/p(allowed) = p(t)/p(allowed). Where
+// top-k, top-p or min-p cut, a token that is likely enough without the form keeps at least the probability it has there,
+// and the cut falls again among what is allowed; llama-server does the same.
+func (s *slot) pick(logits []float32) (int32, error) {
 	id := s.sampler.Sample(logits, s.tokens)
-	return Piece{
-		ID: id, Bytes: v.Piece(id, set.Shown[id]),
-		Prob: newProb(s.sampler.LogProbs(before, id, set.TopLogprobs)),
+	form := s.task.Form
+	if form == nil {
+		return id, nil
 	}
+	if ok, err := form.Take(id); ok || err != nil {
+		return id, err
+	}
+	if err := form.Forbid(logits, model.Impossible); err != nil {
+		return id, err
+	}
+	id = s.sampler.Again(logits)
+	if logits[id] <= model.Impossible {
+		return id, errForm
+	}
+	ok, err := form.Take(id)
+	if err == nil && !ok {
+		err = errForm
+	}
+	return id, err
 }

@@ -40,6 +40,42 @@ func declaredCalls(source string) callFormat {
 	return noCalls
 }
 
+// CallForm is how a call is written that a Splitter of the template finds: Open, the call, Close. The call is a JSON object
+// of the function's name and its arguments under two keys; where NameKey is empty it is the name, NameEnd and the arguments.
+type CallForm struct {
+	Open, Close           string
+	NameKey, ArgumentsKey string
+	NameEnd               string
+	// Another stands between two calls; Lists says that it stands within Open and Close. Single means that there is but one.
+	Another string
+	Lists   bool
+	Single  bool
+}
+
+// foreignCalls are parts of templates that put into the tags of known calls what is not JSON.
+var foreignCalls = [...]string{"<function=", "<arg_key>"}
+
+// CallForm says how calls are written; ok is false where that is not known.
+func (t *Template) CallForm() (f CallForm, ok bool) {
+	for _, text := range foreignCalls {
+		if strings.Contains(t.source, text) {
+			return CallForm{}, false
+		}
+	}
+	switch t.traits.calls {
+	case hermesCalls:
+		return CallForm{Open: "<tool_call>\n", Close: "\n</tool_call>", NameKey: "name", ArgumentsKey: "arguments", Another: "\n"}, true
+	case llamaCalls:
+		return CallForm{NameKey: "name", ArgumentsKey: "parameters", Single: true}, true
+	case mistralCalls:
+		if strings.Contains(t.source, "[ARGS]") {
+			return CallForm{Open: "[TOOL_CALLS]", NameEnd: "[ARGS]"}, true
+		}
+		return CallForm{Open: "[TOOL_CALLS][", Close: "]", NameKey: "name", ArgumentsKey: "arguments", Another: ", ", Lists: true}, true
+	}
+	return CallForm{}, false
+}
+
 // holdCall is how many bytes of a call are held back while it may yet turn out to be none. A longer one is passed
 // on as it comes.
 const holdCall = 512

@@ -77,11 +77,27 @@ func (t *Template) Splitter(o SplitOptions) *Splitter {
 	}
 	if o.Reasoning && t.Thinks() {
 		s.tags, s.trim, s.state = t.traits.reasoning, true, beforeThoughts
-		if strings.HasSuffix(strings.TrimRight(o.Prompt, whitespace), s.tags.open) {
+		if th := t.Thoughts(o.Prompt); th.Begun {
 			s.state = inThoughts
 		}
 	}
 	return s
+}
+
+// Thoughts says how a model's thoughts stand before its answer; Open and Close are empty where a template knows none.
+type Thoughts struct {
+	Open, Close string
+	Begun       bool // the prompt ends with Open
+	Over        bool // the prompt ends with Close: the model is not to think
+}
+
+// Thoughts says it of an answer to a rendered prompt.
+func (t *Template) Thoughts(prompt string) Thoughts {
+	if !t.Thinks() {
+		return Thoughts{}
+	}
+	tags, end := t.traits.reasoning, strings.TrimRight(prompt, whitespace)
+	return Thoughts{tags.open, tags.close, strings.HasSuffix(end, tags.open), strings.HasSuffix(end, tags.close)}
 }
 
 // Thinks says whether the template knows thoughts, text of the model's that is not part of its answer.

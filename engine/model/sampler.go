@@ -100,6 +100,17 @@ func (s *Sampler) Sample(logits []float32, history []int32) int32 {
 		}
 	}
 	s.penalize(logits, history)
+	return s.choose(logits)
+}
+
+// Impossible is the logit of a token that Again must not choose.
+const Impossible = impossible
+
+// Again chooses once more from logits that Sample has modified, some of them made Impossible since.
+func (s *Sampler) Again(logits []float32) int32 { return s.choose(logits) }
+
+// choose does all that follows the penalties.
+func (s *Sampler) choose(logits []float32) int32 {
 	if s.cfg.Temperature <= 0 {
 		return int32(s.k.ArgMax(logits))
 	}

@@ -73,8 +73,10 @@ func (s *service) readChat(ctx context.Context, body []byte) (*conversation, *pr
 	readChatProbs(f, &c.set)
 	c.reasoning = c.set.reasoning != "none"
 	c.set.Shown = s.markers
+	tools, choice := readTools(f)
+	choice.one = choice.one || !f.boolean("parallel_tool_calls", true)
 	in := chat.Input{
-		Messages: f.raw["messages"], Tools: readTools(f), Kwargs: readKwargs(f),
+		Messages: f.raw["messages"], Tools: tools, Kwargs: readKwargs(f),
 		AddGenerationPrompt: f.boolean("add_generation_prompt", true), Protect: s.vocab.controlsIn(body),
 	}
 	if f.boolean("parse_tool_calls", true) {
@@ -100,6 +102,12 @@ func (s *service) readChat(ctx context.Context, body []byte) (*conversation, *pr
 	}
 	c.parts = parts
 	c.ids = s.encodePrompt(parts)
+	if prefill {
+		c.set.form.begun = plainText(messages[len(messages)-1]["content"])
+	}
+	if p := s.chatForm(c, in.Tools, choice); p != nil {
+		return nil, p
+	}
 	return c, nil
 }
 
@@ -160,27 +168,24 @@ func readKwargs(f *fields) json.RawMessage {
 	return encode(with)
 }
 
-// readTools returns the tools that the model is told about. A choice of one
-// function leaves only that; whether the model calls it stays with the model.
-func readTools(f *fields) json.RawMessage {
+// choice is what a request says of calls.
+type choice struct {
+	must bool // there must be one
+	one  bool // there may be no second one
+}
+
+// readTools returns the tools that the model is told about, and what is said of their calls. A choice of one function
+// leaves only that.
+func readTools(f *fields) (all json.RawMessage, c choice) {
 	tools := f.list("tools")
 	checkTools(f, tools)
-	choice := "auto"
-	named := ""
-	if f.has("tool_choice") {
-		if jsonKind(f.raw["tool_choice"]) == "string" {
-			choice = f.text("tool_choice", choice)
-		} else {
-			function := f.object("tool_choice").object("function")
-			named = function.text("name", "")
-		}
-	}
-	switch choice {
+	word, named := readChoice(f)
+	switch word {
 	case "none":
-		return nil
+		return nil, c
 	case "auto", "required", "any":
 	default:
-		f.fail(invalid("tool_choice", "expected none, auto, required or a function, but got %q", choice))
+		f.fail(invalid("tool_choice", "expected none, auto, required or a function, but got %q", word))
 	}
 	if named != "" {
 		tools = slices.DeleteFunc(tools, func(t json.RawMessage) bool { return toolName(t) != named })
@@ -188,13 +193,30 @@ func readTools(f *fields) json.RawMessage {
 			f.fail(invalid("tool_choice", "there is no tool %q", named))
 		}
 	}
+	c = choice{must: word != "auto", one: named != ""}
 	switch {
+	case len(tools) == 0 && c.must:
+		f.fail(invalid("tool_choice", "a call is required and there are no tools"))
+		return nil, choice{}
 	case len(tools) == 0:
-		return nil
+		return nil, choice{}
 	case named == "":
-		return f.raw["tools"]
+		return f.raw["tools"], c
 	}
-	return slices.Concat([]byte("["), bytes.Join(asBytes(tools), []byte(",")), []byte("]"))
+	return slices.Concat([]byte("["), bytes.Join(asBytes(tools), []byte(",")), []byte("]")), c
+}
+
+// readChoice reads "tool_choice": a word, or a function by its name, which is then required.
+func readChoice(f *fields) (word, named string) {
+	if !f.has("tool_choice") || jsonKind(f.raw["tool_choice"]) == "string" {
+		return f.text("tool_choice", "auto"), ""
+	}
+	o := f.object("tool_choice")
+	function := o.object("function")
+	if named = function.text("name", ""); named == "" {
+		f.fail(invalid("tool_choice", "expected a word or a function with its name"))
+	}
+	return "required", named
 }
 
 // checkTools wants a name for every function. Tools of other types are left to the model.

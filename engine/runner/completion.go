@@ -70,6 +70,9 @@ func (s *service) readCompletion(body []byte) (settings, [][]int32, *problem) {
 	if f.problem != nil {
 		return settings{}, nil, f.problem
 	}
+	if p := set.form.compile(s.words()); p != nil {
+		return settings{}, nil, p
+	}
 	prompts, p := s.readPrompts(f.raw["prompt"])
 	return set, prompts, p
 }

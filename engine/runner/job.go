@@ -10,6 +10,7 @@ import (
 
 	"onebit/engine"
 	"onebit/engine/batch"
+	"onebit/engine/grammar"
 	"onebit/engine/wire"
 )
 
@@ -59,6 +60,7 @@ func (s *service) newJob(set settings, prompts [][]int32) (*job, *problem) {
 	if len(prompts)*set.choices > maxTasks {
 		return nil, invalid("prompt", "%d prompts with %d answers each are more than %d answers", len(prompts), set.choices, maxTasks)
 	}
+	var p *problem
 	j := &job{s: s, set: &set, box: batch.NewMailbox(), created: time.Now().Unix()}
 	for _, prompt := range prompts {
 		if len(prompt) >= s.parts.Context {
@@ -67,6 +69,9 @@ func (s *service) newJob(set settings, prompts [][]int32) (*job, *problem) {
 		for range set.choices {
 			t := &batch.Task{
 				Index: len(j.tasks), Prompt: prompt, Options: &j.set.Options, Sampling: set.sampling, Box: j.box, Tag: j.set,
+			}
+			if t.Form, p = set.form.begin(); p != nil {
+				return nil, p
 			}
 			t.Sampling.Seed += uint64(len(j.tasks)) // each its own, all from the one given
 			j.tasks = append(j.tasks, t)
@@ -270,6 +275,9 @@ func newID(prefix string) string { return prefix + rand.Text() }
 func fromScheduler(err error) *problem {
 	if errors.Is(err, batch.ErrStopped) {
 		return stopping()
+	}
+	if limit, ok := errors.AsType[*grammar.LimitError](err); ok {
+		return badBody("%v", limit)
 	}
 	return broken(err)
 }

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
 	"onebit/engine/batch"
+	"onebit/engine/grammar"
 	"onebit/engine/model"
 )
 
@@ -24,6 +26,9 @@ type service struct {
 	states    *stateFolder     // nil when the state of slots is not kept
 	created   int64            // Unix seconds
 	asking    asking           // how decisions are made
+
+	words     func() *grammar.Vocabulary // what completions are made of, put in order when a form first asks
+	chatWords func() *grammar.Vocabulary // and chat answers
 }
 
 func newService(cfg Config, parts *Parts) *service {
@@ -42,6 +47,11 @@ func newService(cfg Config, parts *Parts) *service {
 				s.markers[ids[0]] = true
 			}
 		}
+	}
+	s.words = sync.OnceValue(func() *grammar.Vocabulary { return s.vocab.words(nil) })
+	s.chatWords = s.words
+	if len(s.markers) > 0 {
+		s.chatWords = sync.OnceValue(func() *grammar.Vocabulary { return s.vocab.words(s.markers) })
 	}
 	return s
 }

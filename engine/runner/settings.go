@@ -38,6 +38,7 @@ type settings struct {
 	randomSeed      bool          // the seed was not given
 	bias            []model.Bias  // as the request gives it
 	reasoning       string        // the reasoning format asked for
+	form            form          // what the answer must be
 }
 
 func defaultSettings() settings {
@@ -83,6 +84,7 @@ func readSettings(f *fields, voc *vocabulary) settings {
 		}
 	}
 	refuseUnsupported(f)
+	s.form = readForm(f)
 	return s
 }
 
@@ -275,30 +277,5 @@ func refuseUnsupported(f *fields) {
 	}
 	if len(f.list("lora")) > 0 {
 		f.fail(unsupported("lora", "adapters are not supported"))
-	}
-	refuseGrammar(f)
-}
-
-// refuseGrammar refuses constrained output: an answer without the constraint
-// would be a wrong answer.
-func refuseGrammar(f *fields) {
-	if f.text("grammar", "") != "" {
-		f.fail(unsupported("grammar", "constrained output is not supported by this engine"))
-	}
-	if f.has("json_schema") {
-		f.fail(unsupported("json_schema", "constrained output is not supported by this engine"))
-	}
-	if !f.has("response_format") {
-		return
-	}
-	format := f.object("response_format")
-	kind := format.text("type", "text")
-	f.merge("response_format", format)
-	switch kind {
-	case "text":
-	case "json_object", "json_schema":
-		f.fail(unsupported("response_format", "the type %q is not supported by this engine", kind))
-	default:
-		f.fail(invalid("response_format", "unknown type %q", kind))
 	}
 }

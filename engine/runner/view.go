@@ -65,7 +65,7 @@ func (s *settings) view(public bool) settingsView {
 	if public {
 		return v
 	}
-	v.Grammar = new(string)
+	v.Grammar = &s.form.text
 	v.Stop, v.LogitBias = append([]string{}, s.Stop...), []biasView{}
 	for _, b := range s.bias {
 		row := biasView{Token: b.ID}

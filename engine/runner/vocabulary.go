@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"onebit/engine/chat"
+	"onebit/engine/grammar"
 )
 
 // vocabulary is a tokenizer with what is worked out about it once.
@@ -43,6 +44,11 @@ func newVocabulary(tok Tokenizer) *vocabulary {
 		slices.SortFunc(lengths, func(a, b int) int { return b - a })
 	}
 	return v
+}
+
+// words puts the tokens that answers are made of in order; of control tokens, those of shown are text.
+func (v *vocabulary) words(shown map[int32]bool) *grammar.Vocabulary {
+	return grammar.NewVocabulary(v.Size(), func(id int32) []byte { return v.Piece(id, shown[id]) }, v.IsEOG)
 }
 
 // nextControl returns where the first name of a control token lies in text, or

@@ -279,7 +279,7 @@ func (p *parser) char() rune {
 		return '\r'
 	case 'n':
 		return '\n'
-	case '\\', '"', '[', ']':
+	case '\\', '"', '[', ']', '-':
 		return rune(c)
 	}
 	p.at = from

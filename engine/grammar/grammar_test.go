@@ -205,7 +205,7 @@ func TestGBNF(t *testing.T) {
 		{"repetitions", `root ::= "a"* "b"+ "c"? "d"{2} "e"{1,2} "f"{1,}`, []string{"bddef", "aabbcddeeff"}, []string{"ddef", "bdef", "bddeeef", "bdde"}},
 		{"a repeated text", `root ::= "ab"{2}`, []string{"abab"}, []string{"abb"}},
 		{"classes", `root ::= [a-c] [^a-c\n] [-x] [\]\\] .`, []string{"ax-]ü", "c🙂x\\\n"}, []string{"dx-]u", "aa-]u", "a\n-]u"}},
-		{"escapes", `root ::= "\x41\u00e4\U0001F642\t\"\\\[\]"`, []string{"Aä🙂\t\"\\[]"}, nil},
+		{"escapes", `root ::= "\x41\u00e4\U0001F642\t\"\\\[\]" [a\-z]`, []string{"Aä🙂\t\"\\[]-"}, []string{"Aä🙂\t\"\\[]b"}},
 		{"rules", "root ::= greeting \" \" name # all\n# and\n\ngreeting ::= \"hi\" |\n  \"ho\"\nname ::= ( \"a\"\n | \"b\" )", []string{"hi a", "ho b"}, []string{"hi", "ha a"}},
 		{"recursion", `root ::= "(" root ")" | "x"`, []string{"x", "((x))"}, []string{"((x)", "()"}},
 		{"right recursion", `root ::= "a" root | "b"`, []string{strings.Repeat("a", 5000) + "b"}, []string{"aa"}},

@@ -53,6 +53,36 @@ func TestGreedy(t *testing.T) {
 	}
 }
 
+// Again draws from what Sample left: biases and penalties are applied once, and what was made impossible does not come.
+func TestAgain(t *testing.T) {
+	for _, temperature := range []float32{0, 1} {
+		for _, cut := range []model.SamplerConfig{{TopP: 1}, {TopP: 1, TopK: 3}, {TopP: 0.9}, {TopP: 1, MinP: 0.01}} {
+			cut.Temperature, cut.PresencePenalty, cut.PenaltyLastN = temperature, 1, -1
+			cut.LogitBias = []model.Bias{{ID: 3, Bias: 20}}
+			s := model.NewSampler(cut)
+			logits := []float32{1, 2, 3, 0, 30, -5}
+			if got := s.Sample(logits, []int32{0, 2}); got != 4 {
+				t.Fatalf("%+v: first %d", cut, got)
+			}
+			want := slices.Clone(logits)
+			logits[4] = model.Impossible
+			if got := s.Again(logits); got != 3 {
+				t.Errorf("%+v: then %d", cut, got)
+			}
+			logits[4] = want[4]
+			if d := cmp.Diff(want, logits); d != "" {
+				t.Errorf("%+v: %s", cut, d)
+			}
+			for i := range logits {
+				logits[i] = model.Impossible
+			}
+			if got := s.Again(logits); got != 0 {
+				t.Errorf("%+v: of nothing %d", cut, got)
+			}
+		}
+	}
+}
+
 // TestDistribution draws often and compares how often each token comes with
 // what the formulas say.
 func TestDistribution(t *testing.T) {

@@ -102,7 +102,6 @@ func TestFormsAfterThoughts(t *testing.T) {
 		{"of its own accord", source, "", "<think>well {</think>\n\n{\"name\":\"A\",\"age\":1}", "well {", `{"name":"A","age":1}`},
 		{"none", source, "", `{"name":"A","age":1}`, "", `{"name":"A","age":1}`},
 		{"begun by the prompt", thinking, "", "hm</think>{\"name\":\"A\",\"age\":1} so", "hm", `{"name":"A","age":1}`},
-		{"no end within them", thinking, "", "hm" + "\x00</think>{\"name\":\"A\",\"age\":1}", "hm\x00", `{"name":"A","age":1}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -115,6 +114,16 @@ func TestFormsAfterThoughts(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A model that ends within its thoughts has not answered: it goes on.
+func TestNoEndWithinThoughts(t *testing.T) {
+	bubble(t, &fakeEngine{next: after("<think>hm")}, 1, 64, func(f *fixture) {
+		v := f.ok("/v1/chat/completions", `{`+hi+`,"json_schema":`+person+`}`)
+		if dig(v, "choices", 0, "finish_reason") != "length" || dig(v, "choices", 0, "message", "content") != "" {
+			t.Error(short(v))
+		}
+	})
 }
 
 // withTemplate runs a test with a model of another chat template.

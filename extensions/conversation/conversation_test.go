@@ -72,6 +72,12 @@ func TestDifferent(t *testing.T) {
 		"by id":        of(t, `{"conversation":"a","messages":[{"role":"user","content":"a"}]}`).ID,
 		"by id, bert":  conversation.Of("bert", nil, read(t, `{"conversation":"a","messages":[{"role":"user","content":"a"}]}`)).ID,
 		"by session":   of(t, `{"session_id":"a"}`).ID,
+		"a state":      of(t, `{"state":"one text","questions":{}}`).ID,
+		"another":      of(t, `{"state":"another text","questions":{}}`).ID,
+		"a JSON":       of(t, `{"state":{"mail":"one"},"questions":{}}`).ID,
+		"another JSON": of(t, `{"state":{"mail":"two"},"questions":{}}`).ID,
+		"a part":       of(t, `{"input":[{"role":"user","content":[{"type":"input_json","data":{"x":1}}]}]}`).ID,
+		"another part": of(t, `{"input":[{"role":"user","content":[{"type":"input_json","data":{"x":2}}]}]}`).ID,
 		"by an answer": of(t, `{"previous_response_id":"a"}`).ID,
 		"by header":    conversation.Of("anna", http.Header{"X-Session-Id": {"a"}}, conversation.Prompt{}).ID,
 	} {

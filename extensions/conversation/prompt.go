@@ -3,7 +3,7 @@ package conversation
 import "strings"
 
 // Prompt is what a request asks, without its form: the messages of OpenAI's Chat, Responses and Completions and of
-// Anthropic's Messages.
+// Anthropic's Messages, and the text that decisions are about.
 type Prompt struct {
 	IDs
 	Turns  []Turn
@@ -24,8 +24,9 @@ type content struct {
 type body struct {
 	scanner
 	Prompt
-	system, instructions, messages, input, prompt content
-	format, text                                  bool // the answer must be JSON
+	system, instructions, messages, input, prompt, state content
+	format, text                                         bool // the answer must be JSON
+	pictures                                             bool // beside the state
 }
 
 // Read takes a request's body apart. Of what has another form than expected nothing is taken, and of a member that is there
@@ -39,12 +40,15 @@ func Read(raw []byte) (Prompt, error) {
 	if b.next(); b.bad || b.p < len(raw) {
 		return Prompt{}, errJSON
 	}
-	parts := []content{b.system, b.instructions, b.messages, b.input, b.prompt}
+	b.state.images = b.pictures
+	parts := []content{b.system, b.instructions, b.messages, b.input, b.prompt, b.state}
 	switch {
 	case b.messages.items > 0:
 		parts = parts[:3]
 	case b.input.listed || len(b.input.turns) > 0:
 		parts = parts[:4]
+	case len(b.prompt.turns) > 0:
+		parts = parts[:5]
 	}
 	p := b.Prompt
 	for _, one := range parts {
@@ -83,6 +87,13 @@ func (b *body) member(name []byte) {
 	case "prompt":
 		b.prompt = content{}
 		b.content("user", &b.prompt)
+	case "state":
+		b.state = content{}
+		if text, ok := b.value(); ok {
+			b.state.turns = []Turn{{"user", text}}
+		}
+	case "images":
+		b.pictures = b.some()
 	case "tools":
 		b.Tools = b.some()
 	case "conversation":
@@ -105,6 +116,22 @@ func (b *body) member(name []byte) {
 	default:
 		b.skip()
 	}
+}
+
+// value takes a text, or the JSON of an object or a list.
+func (b *body) value() (text string, ok bool) {
+	switch b.next() {
+	case '"':
+		return b.scanner.text()
+	case '{', '[':
+		from := b.p
+		if b.skip(); !b.bad {
+			return string(b.b[from:b.p]), true
+		}
+		return "", false
+	}
+	b.skip()
+	return "", false
 }
 
 // members takes an object; another value has none.
@@ -239,13 +266,15 @@ func (b *body) content(role string, to *content) {
 
 // part takes one piece of a message, and appends its text.
 func (b *body) part(to *content, texts []string) []string {
-	kind, text, sound := "", "", true
+	kind, text, data, sound := "", "", "", true
 	b.object(func(name []byte) {
 		switch string(name) {
 		case "type":
 			kind = b.optional(&sound)
 		case "text":
 			text = b.optional(&sound)
+		case "data":
+			data, _ = b.value()
 		default:
 			b.skip()
 		}
@@ -254,6 +283,8 @@ func (b *body) part(to *content, texts []string) []string {
 	case !sound:
 	case strings.Contains(kind, "image"):
 		to.images = true
+	case kind == "input_json":
+		texts = append(texts, data)
 	case text != "":
 		texts = append(texts, text)
 	}

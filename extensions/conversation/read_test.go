@@ -54,8 +54,23 @@ func plain(raw []byte) (conversation.Prompt, error) {
 		add("user", b["input"])
 		return p, nil
 	}
-	add("user", b["prompt"])
+	before := len(p.Turns)
+	if add("user", b["prompt"]); len(p.Turns) > before {
+		return p, nil
+	}
+	p.Images = p.Images || json.Unmarshal(b["images"], &list) == nil && len(list) > 0
+	if text, ok := value(b["state"]); ok {
+		p.Turns = append(p.Turns, conversation.Turn{Role: "user", Text: text})
+	}
 	return p, nil
+}
+
+// value is a text, or the JSON of an object or a list.
+func value(raw json.RawMessage) (text string, ok bool) {
+	if len(raw) > 0 && (raw[0] == '{' || raw[0] == '[') {
+		return string(raw), true
+	}
+	return text, len(raw) > 0 && raw[0] == '"' && json.Unmarshal(raw, &text) == nil
 }
 
 func members(raw json.RawMessage) (m map[string]json.RawMessage) {
@@ -125,6 +140,9 @@ func said(raw json.RawMessage) (text string, images, ok bool) {
 		}
 		if strings.Contains(kind, "image") {
 			images = true
+		} else if kind == "input_json" {
+			data, _ := value(m["data"])
+			texts = append(texts, data)
 		} else if t != "" {
 			texts = append(texts, t)
 		}
@@ -177,6 +195,9 @@ var bodies = []string{
 	`{"text":{"format":{"type":"json_object","x":[{}]}},"input":[{"type":"reasoning","role":"user","content":"no"},{"type":null,"role":"user","content":[]}],"previous_response_id":"resp_1"}`,
 	`{"input":"é\ud83d\ude00\ud83d \u00e9\n\t\"\\\/\b\f\r","mess\u0061ges":[]}`, `{"input":null,"prompt":"p","tools":[ ],"messages":null}`,
 	`{"a":-0.5e+10,"b":[1,2.0,0,1E5,true,false,null],"c":"0123456789abcdefghijklmnopqrstuvwxyz"}`, "{\"input\":\"\xff\xfe a long tail behind it\"}",
+	`{"state":"I was charged twice.","images":["data:,"],"questions":{"a":{"type":"noul","instructions":"Is it late?"}}}`, `{"state": {"mail" : [1, "x"]}}`,
+	`{"state":["\ud800"],"images":[]}`, `{"state":7,"prompt":null}`, `{"state":"s","prompt":"p"}`, `{"state":"s","input":"i","images":[1]}`, `{"state":null,"messages":[]}`,
+	`{"input":[{"role":"user","content":[{"type":"input_json","data":{"a": 1}},{"type":"input_json","data":7},{"type":"input_json"},{"data":[2]}]}]}`,
 	`{}`, `{"messages":[]}`, `{"messages":[],"input":[]}`, ` { } `, `[]`, `null`, ``, `{`, `{"a"}`, `{"a":}`, `{"a":1,}`, `{,}`, `{"a":01}`, `{"a":1.}`, `{"a":-}`, `{"a":1e}`, `{"a":tru}`, `{"a":"\x"}`,
 	`{"a":"\u12g4"}`, "{\"a\":\"\n\"}", `{"a":"`, `{"a":"\`, `{"a":"\u1`, `{"a":[1,]}`, `{"a":[1 2]}`, `{"a":1}x`, `{"a":1 "b":2}`, `{"a":[}`, `{1:2}`,
 }

@@ -420,6 +420,44 @@ func TestMarks(t *testing.T) {
 	}
 }
 
+// TestMarksAgain: what is kept for a mark already is not written again, also after a turn without the mark; when the time of
+// the mark is over, it is.
+func TestMarksAgain(t *testing.T) {
+	b := newBench(t, 1)
+	k := b.talk("anna", long(500, 1))
+	for i, c := range []struct {
+		marked  bool
+		after   time.Duration
+		written bool
+	}{{true, 0, true}, {true, 0, false}, {false, 0, false}, {true, 4 * time.Minute, false}, {true, 6 * time.Minute, true}, {true, 0, false}} {
+		delete(k.messages[0], "cache_control")
+		if c.marked {
+			k.messages[0]["cache_control"] = map[string]any{"type": "ephemeral"} // five minutes
+		}
+		b.pass(c.after)
+		u := k.say(fmt.Sprint("turn ", i))
+		if (u.Written >= 490) != c.written || !c.written && u.Written != 0 {
+			t.Errorf("turn %d: %+v", i, u)
+		}
+	}
+}
+
+// TestTooLarge: a file that is larger than all may be together is not kept, which is known of the first one when it is there.
+func TestTooLarge(t *testing.T) {
+	b := newBench(t, 1)
+	b.set(func(s *promptcache.Settings) { s.Budget = 1000 })
+	for i := range 4 {
+		b.talk("anna", long(500, i)).say("hello")
+	}
+	must(t, b.cache.Flush(t.Context()))
+	if s := b.cache.Status(); s.Entries != 0 || s.Bytes != 0 || len(files(t, b.dir)) != 0 || len(b.index.all) != 0 {
+		t.Errorf("%+v, files %v", s, files(t, b.dir))
+	}
+	if b.server.saves != 1 {
+		t.Errorf("%d files were written", b.server.saves)
+	}
+}
+
 // TestExplicit: in mode explicit nothing is kept that is not marked.
 func TestExplicit(t *testing.T) {
 	b := newBench(t, 1)

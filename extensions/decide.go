@@ -490,7 +490,7 @@ func (d *deciding) consult(ctx context.Context, p *place, s *seat) (*abi.Decisio
 	begin := time.Now()
 	v.asked = true
 	res, err := s.worker.Call(ctx, host.Call{
-		Function: functionOf(s.module.Manifest.Kind), Request: raw, Text: d.text, Seed: seed(raw),
+		Function: functionOf(s.module.Manifest.Kind), Request: raw, Text: d.text, Seed: host.Seed(raw),
 		Services: m.services(s, d.in.Tenant), Deadline: m.deadline(ctx, s),
 	})
 	v.took, v.units, v.pages = time.Since(begin), res.Units, res.Pages

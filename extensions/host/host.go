@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"time"
 
 	"onebit/extensions/abi"
@@ -76,6 +77,13 @@ type Call struct {
 	Seed     uint64 // of the guest's random bytes; the same request should have the same seed
 	Services Services
 	Deadline time.Time // the zero value for the deadline of the limits
+}
+
+// Seed makes a guest's random bytes a function of the request.
+func Seed(request []byte) uint64 {
+	h := fnv.New64a()
+	h.Write(request)
+	return h.Sum64()
 }
 
 // Line is one line of a guest's log. Text is valid UTF-8; it may hold control characters.

@@ -47,22 +47,34 @@ func write(r abi.Request) []byte {
 }
 
 // Hostile returns the inputs. Some are requests that a box could make of what a client sends; the others are no requests.
-func Hostile() []Input {
-	return append(unusual(), damaged()...)
+func Hostile() (list []Input) {
+	for _, u := range Unusual() {
+		list = append(list, Input{u.Name, write(u.Request)})
+	}
+	return append(list, damaged()...)
 }
 
-// unusual are requests of the right form.
-func unusual() (list []Input) {
+// Named is a request and what is unusual about it.
+type Named struct {
+	Name    string
+	Request abi.Request
+}
+
+// Unusual returns requests that a box could make of what a client sends. A box tries each module that is uploaded with
+// them.
+func Unusual() (list []Named) {
 	add := func(name string, change func(r *abi.Request)) {
 		r := ordinary()
 		change(&r)
-		list = append(list, Input{name, write(r)})
+		list = append(list, Named{name, r})
 	}
 	add("an ordinary request", func(*abi.Request) {})
+	add("nobody has classified", func(r *abi.Request) { r.Class, r.Confidence, r.Scores = "", 0, nil })
 	add("nothing but zero values", func(r *abi.Request) { *r = abi.Request{V: abi.Version} })
 	add("no words", func(r *abi.Request) { r.Head, r.Bytes, r.Tokens = "", 0, 0 })
 	add("no candidates", func(r *abi.Request) { r.Candidates = nil })
 	add("nobody healthy", func(r *abi.Request) { r.Candidates[0].Healthy, r.Candidates[1].Healthy = false, false })
+	add("one candidate, which is not healthy", func(r *abi.Request) { r.Candidates = r.Candidates[:1]; r.Candidates[0].Healthy = false })
 	add("candidates without names", func(r *abi.Request) { r.Candidates = make([]abi.Candidate, 3) })
 	add("100 candidates", func(r *abi.Request) {
 		r.Candidates = make([]abi.Candidate, 100)
@@ -86,7 +98,7 @@ func unusual() (list []Input) {
 		r.Candidates[1].DecodeS, r.Candidates[1].PromptS, r.Candidates[1].Price = 1e-300, 5e-324, 0
 	})
 	add("strange names", func(r *abi.Request) {
-		r.Class, r.Scores = "\"", map[string]float64{"": 0, strings.Repeat("k", 1000): 1e-300}
+		r.Class, r.Confidence, r.Scores = "\"", 1, map[string]float64{"": 0, strings.Repeat("k", 1000): 1e-300}
 		r.Model, r.API, r.Tenant = strings.Repeat("m", 4000), "\"", "\u007f"
 		r.Candidates[0].ID, r.Candidates[1].ID = "\u0000\"\\", strings.Repeat("漢", 100)
 	})

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"time"
 
 	"onebit/appliance/catalog"
@@ -20,29 +22,31 @@ import (
 	"onebit/engine/tensor"
 )
 
-const doctorUsage = `usage: 1bit doctor [--json]
+const doctorUsage = `usage: 1bit doctor [--json] [options]
 
-Says what of this box can serve models, and what to do about what cannot.
+Says what of this box can serve models, and what to do about what cannot. Of models in a box's configuration that other servers
+run it asks those servers whether they take the key, and for nothing else.
 The exit status is 0 when something can.
 
-      --json   print the report as JSON
-  -h, --help   this text
+      --json            print the report as JSON
+      --config FILE     the configuration (STATE/1bit.yaml or STATE/1bit.toml, when it is there)
+      --state DIR       the state directory of the box
+      --set PATH=VALUE  replace one value of the configuration; may be given more than once
+  -h, --help            this text
 `
 
 // runDoctor is `1bit doctor`.
 func runDoctor(args []string, stdout, stderr io.Writer) int {
-	asJSON := false
-	for _, arg := range args {
-		switch arg {
-		case "-h", "--help":
-			fmt.Fprint(stdout, doctorUsage)
-			return 0
-		case "--json":
-			asJSON = true
-		default:
-			fmt.Fprintf(stderr, "1bit doctor: unknown option %s\n%s", arg, doctorUsage)
-			return 2
-		}
+	asJSON := slices.Contains(args, "--json")
+	args = slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "--json" })
+	of, err := parseBox(args)
+	if errors.Is(err, errHelp) {
+		fmt.Fprint(stdout, doctorUsage)
+		return 0
+	}
+	if err != nil && len(args) > 0 {
+		fmt.Fprintf(stderr, "1bit doctor: %v\n%s", err, doctorUsage)
+		return 2
 	}
 	ctx, stop := untilSignal(context.Background())
 	defer stop()
@@ -50,6 +54,9 @@ func runDoctor(args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		fmt.Fprintf(stderr, "1bit doctor: %v\n", err)
 		return 1
+	}
+	if of.state != "" { // there is one where there is a home
+		box.Others = of.otherServers()
 	}
 	report := doctor.Examine(ctx, box)
 	if asJSON {

@@ -6,6 +6,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,6 +69,80 @@ func TestDoctor(t *testing.T) {
 	}
 	if want := server + " (PATH), version: 7 (x): Vulkan0\n"; !strings.Contains(out.String(), want) {
 		t.Errorf("no %q in\n%s", want, out.String())
+	}
+}
+
+// TestDoctorRemotes: of each model that another server runs the doctor says how far it comes, and what to do.
+func TestDoctorRemotes(t *testing.T) {
+	noServers(t)
+	t.Setenv("HOME", t.TempDir())
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer sesame" {
+			w.WriteHeader(401)
+			return
+		}
+		fmt.Fprint(w, `{"data":[{"id":"theirs"}]}`)
+	}))
+	defer server.Close()
+	closed := httptest.NewTLSServer(nil)
+	closed.Close()
+	state := t.TempDir()
+	root := filepath.Join(state, "root.pem")
+	pemOf := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(root, pemOf, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	configure := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(state, "1bit.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	configure(strings.NewReplacer("URL", server.URL+"/v1", "ROOT", root, "CLOSED", closed.URL).Replace(`models:
+  - {name: good, remote: {url: URL, root: ROOT, key: sesame, model: theirs}}
+  - {name: odd, remote: {url: URL, root: ROOT, key: sesame}}
+  - {name: key, remote: {url: URL, root: ROOT, key: wrong}}
+  - {name: strange, remote: {url: URL, key: sesame}}
+  - {name: off, remote: {url: CLOSED}}
+  - {name: inside, remote: {url: 'https://10.0.0.7/v1'}}
+  - {name: away, remote: {url: URL, disabled: true}}
+  - {name: local, file: nobodys.gguf}
+`))
+	run := func() map[string]doctor.Check {
+		t.Helper()
+		var out, errs bytes.Buffer
+		main.RunDoctor([]string{"--state", state, "--json"}, &out, &errs)
+		var report doctor.Report
+		if err := json.Unmarshal(out.Bytes(), &report); err != nil {
+			t.Fatalf("%v in %s%s", err, &out, &errs)
+		}
+		all := map[string]doctor.Check{}
+		for _, c := range report.Checks {
+			all[c.Name] = c
+		}
+		return all
+	}
+	got, host := run(), server.Listener.Addr().String()
+	for name, want := range map[string]doctor.Check{
+		"good":    {Status: doctor.OK, Text: host + ", allowed, its certificate is good, it takes the key"},
+		"odd":     {Status: doctor.Warn, Text: `does not list the model "odd"`, Remedy: "model:"},
+		"key":     {Status: doctor.Miss, Text: "refuses the key (401)", Remedy: "key_file:"},
+		"strange": {Status: doctor.Miss, Text: "certificate", Remedy: "root:"},
+		"off":     {Status: doctor.Miss, Text: "does not answer", Remedy: "see that the server runs"},
+		"inside":  {Status: doctor.Miss, Text: "named in egress.private as host:port", Remedy: "1bit config check"},
+		"away":    {Status: doctor.OK, Text: "it is disabled"},
+	} {
+		c := got["remote "+name]
+		if c.Status != want.Status || !strings.Contains(c.Text, want.Text) || !strings.Contains(c.Remedy, want.Remedy) || strings.Contains(c.Text, "sesame") {
+			t.Errorf("%s: %+v", name, c)
+		}
+	}
+	if _, ok := got["remote local"]; ok || got["configuration"].Name != "" {
+		t.Errorf("%+v", got)
+	}
+	configure("naem: x\nlisten: {port: x}\n")
+	if c := run()["configuration"]; c.Status != doctor.Warn || !strings.Contains(c.Text, "2 mistakes in "+state) {
+		t.Errorf("%+v", c)
 	}
 }
 

@@ -127,7 +127,7 @@ var doors = map[string][]string{
 	"github.com/caddyserver/certmagic": {"appliance/edge"},
 	"github.com/brutella/dnssd":        {"appliance/edge"},
 	"github.com/libdns":                {"appliance/edge"},
-	"github.com/miekg/dns":             {"appliance/edge"},
+	"github.com/miekg/dns":             {"appliance/edge", "appliance/egress"},
 	"github.com/go-webauthn/webauthn":  {"appliance/auth"},
 	"aead.dev/minisign":                {"extensions"},
 	"github.com/landlock-lsm":          {"engine/sandbox"},

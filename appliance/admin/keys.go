@@ -2,6 +2,7 @@ package admin
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -221,8 +222,8 @@ func (a *Admin) changeKey(c *call, id string, change KeyChange) (ChangedKey, err
 // a name of none is a warning.
 func (a *Admin) named(c *call, k *store.Key, before store.Key) (warnings []string, err error) {
 	owner := cmp.Or(k.Owner, c.who.Person)
-	// whoever is refused anyway is not told what there is
-	if c.who.MayMakeKeys() != nil || !c.who.Admin && owner != c.who.Person || auth.CheckKey(*k) != nil {
+	refused := errors.Join(c.who.MayMakeKeys(), auth.CheckKey(*k)) != nil || !c.who.Admin && owner != c.who.Person
+	if refused { // by whoever makes the key; nobody is told before what there is
 		return nil, nil
 	}
 	k.Collections = slices.Clone(k.Collections)

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"onebit/engine"
 	"onebit/engine/sandbox"
@@ -69,7 +71,7 @@ type Call struct {
 	Env  []string // NAME=VALUE, beside our own
 }
 
-// Box is the machine, as far as the doctor asks it. All fields must be set.
+// Box is the machine, as far as the doctor asks it. All fields but Others must be set.
 type Box struct {
 	Root     string // the folder that holds /proc, /sys, /dev and /opt
 	GOOS     string
@@ -84,7 +86,13 @@ type Box struct {
 	Space    func(dir string) (free uint64, err error)   // bytes free where a folder is, or would be
 	Programs func(engine.Device) (Program, error)        // the server of a device; the error says what is missing
 	Run      func(context.Context, Call) (string, error) // runs a program and returns all that it printed
+
+	// Others are looks at what is not of this machine, such as servers that run models of the box. They are taken at the same time.
+	Others []func(context.Context) Check
 }
+
+// othersLimit is for how long others are looked at.
+const othersLimit = 20 * time.Second
 
 // exam is one examination.
 type exam struct {
@@ -126,8 +134,24 @@ func Examine(ctx context.Context, b Box) Report {
 	}
 	e.servers()
 	e.storage()
+	e.others()
 	e.judge()
 	return e.report
+}
+
+// others looks at what is not of this machine.
+func (e *exam) others() {
+	ctx, cancel := context.WithTimeout(e.ctx, othersLimit)
+	defer cancel()
+	found := make([]Check, len(e.Others))
+	var group sync.WaitGroup
+	for i, look := range e.Others {
+		group.Go(func() { found[i] = look(ctx) })
+	}
+	group.Wait()
+	for _, c := range found {
+		e.add(c.Name, c.Status, c.Text, c.Remedy)
+	}
 }
 
 // add notes a verdict. The remedy is for what is not well.

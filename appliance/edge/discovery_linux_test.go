@@ -23,6 +23,7 @@ import (
 	"golang.org/x/net/ipv4"
 
 	"onebit/appliance/edge"
+	"onebit/appliance/egress"
 )
 
 // roleEnv makes this test program play a machine of the network in TestDiscovery.
@@ -129,6 +130,8 @@ func TestDiscovery(t *testing.T) {
 	fp := strings.Fields(box.hear(t, "listening"))[1]
 	looker.say("silence")
 	looker.hear(t, "silent")
+	looker.say("find nobody.local")
+	looker.hear(t, "not found: lookup nobody.local: DNS does not know it, and no machine near by answers to it")
 	looker.say("browse")
 	box.say("advertise")
 	added := looker.hear(t, "add ")
@@ -136,6 +139,10 @@ func TestDiscovery(t *testing.T) {
 		if !slices.Contains(strings.Fields(added), want) {
 			t.Errorf("%q lacks %q", added, want)
 		}
+	}
+	looker.say("find testbox.local")
+	if found := strings.Fields(looker.hear(t, "found"))[1:]; len(found) == 0 || found[0] != "10.77.0.1" {
+		t.Errorf("our own clients find the box at %q", found)
 	}
 	looker.say("text")
 	text := strings.Fields(looker.hear(t, "text "))[1:]
@@ -254,7 +261,15 @@ func playLooker(t *testing.T, in *bufio.Scanner) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for in.Scan() {
-		switch in.Text() {
+		word, rest, _ := strings.Cut(in.Text(), " ")
+		switch word {
+		case "find":
+			found, err := egress.Resolve(ctx, rest)
+			if err != nil {
+				tell("not found: %v", err)
+				continue
+			}
+			tell("found %s", strings.Trim(fmt.Sprint(found), "[]"))
 		case "silence":
 			if got := ask(t, time.Second, question("testbox.local.", dns.TypeA, dns.ClassINET), question("_ai-gateway._tcp.local.", dns.TypePTR, dns.ClassINET)); len(got) > 0 {
 				t.Fatalf("the box speaks: %v", got)

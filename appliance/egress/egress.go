@@ -104,7 +104,7 @@ func New(cfg Config) (*Client, error) {
 		c.cfg.Idle = 2
 	}
 	if c.cfg.Resolve == nil {
-		c.cfg.Resolve = resolve
+		c.cfg.Resolve = Resolve
 	}
 	if c.cfg.Dial == nil {
 		c.cfg.Dial = dial
@@ -125,10 +125,6 @@ func New(cfg Config) (*Client, error) {
 		c.base.Proxy = http.ProxyURL(cfg.Proxy)
 	}
 	return c, nil
-}
-
-func resolve(ctx context.Context, host string) ([]netip.Addr, error) {
-	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
 }
 
 func dial(ctx context.Context, address netip.AddrPort) (net.Conn, error) {

@@ -98,7 +98,7 @@ var refused = []string{
 	"https://[fe80::1]/", "https://[fe80::1%25eth0]/", "https://[fc00::1]/", "https://[fd12:3456::1]/", "https://[ff02::1]/",
 	"https://[64:ff9b::127.0.0.1]/", "https://[64:ff9b::169.254.169.254]/", "https://[64:ff9b:1::1]/", "https://[2001::1]/", "https://[2001:db8::1]/",
 	"https://[2002:7f00:1::]/", "https://[fec0::1]/",
-	"https://localhost/", "https://private.example.com/", "https://mixed.example.com/", "https://mapped.example.com/",
+	"https://attic.local/", "https://ATTIC.LOCAL./", "https://localhost/", "https://private.example.com/", "https://mixed.example.com/", "https://mapped.example.com/",
 	"https://carrier.example.com/", "https://metadata.example.com/", "https://nat64.example.com/",
 	"http://example.com/", "ftp://example.com/", "file:///etc/passwd", "gopher://example.com/", "javascript:alert(1)", "//",
 	"https://user:pass@example.com/", "https://example.com:22/", "https://example.com:25/", "https://example.com:0/",

@@ -115,6 +115,9 @@ func checkHost(host string) error {
 	if last == "" {
 		return errors.New("it has an empty part")
 	}
+	if isLocal(name) {
+		return errors.New("names in .local are of this network")
+	}
 	if numeric(last) { // what some programs read as an address in another base, or with fewer parts
 		a, err := netip.ParseAddr(host)
 		if err != nil {

@@ -57,7 +57,7 @@ func (r *Remote) look(ctx context.Context) error {
 		}
 	}
 	r.mu.Lock()
-	r.good = time.Now()
+	r.good, r.listed = time.Now(), res.StatusCode == http.StatusOK
 	r.mu.Unlock()
 	r.keep(&r.missing, missing)
 	return nil
@@ -69,13 +69,13 @@ func (r *Remote) judge(res *http.Response) error {
 	case s == http.StatusOK, s == http.StatusNotFound, s == http.StatusMethodNotAllowed:
 		return nil
 	case s == http.StatusUnauthorized, s == http.StatusForbidden:
-		return fmt.Errorf("%s refuses the key (%d)", r.host, s)
+		return &oddError{StepKey, fmt.Sprintf("%s refuses the key (%d)", r.host, s)}
 	case s == http.StatusLoopDetected:
-		return fmt.Errorf("asking %s leads back to this box, or through too many", r.host)
+		return &oddError{StepList, fmt.Sprintf("asking %s leads back to this box, or through too many", r.host)}
 	case s >= 300 && s < 400:
-		return fmt.Errorf("%s answers with a redirect (%d), which is not followed: name the address that it leads to", r.host, s)
+		return &oddError{StepList, fmt.Sprintf("%s answers with a redirect (%d), which is not followed: name the address that it leads to", r.host, s)}
 	default:
-		return fmt.Errorf("%s answers %d %s", r.host, s, http.StatusText(s))
+		return &oddError{StepList, fmt.Sprintf("%s answers %d %s", r.host, s, http.StatusText(s))}
 	}
 }
 
@@ -86,10 +86,10 @@ func (r *Remote) read(body []byte) (missing string, err error) {
 		Data []listed `json:"data"`
 	}
 	if len(body) > maxList {
-		return "", fmt.Errorf("the list of models of %s is longer than %d bytes", r.host, maxList)
+		return "", &oddError{StepList, fmt.Sprintf("the list of models of %s is longer than %d bytes", r.host, maxList)}
 	}
 	if err := json.Unmarshal(body, &list); err != nil {
-		return "", fmt.Errorf("%s answers with no list of models: is there an API at this address?", r.host)
+		return "", &oddError{StepList, fmt.Sprintf("%s answers with no list of models: is there an API at this address?", r.host)}
 	}
 	at := slices.IndexFunc(list.Data, func(l listed) bool { return l.ID == r.cfg.Model })
 	if at < 0 {

@@ -82,6 +82,7 @@ type Remote struct {
 	info    engine.Info
 	problem string    // what requests ran into; empty since one was answered
 	missing string    // what the latest look found; empty while all is well
+	listed  bool      // the latest look that was answered got a list
 	curious bool      // an answered request has asked for a look, since the context is not known
 	good    time.Time // when the server last answered
 	paused  time.Time // until when it wants to be left alone

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -445,6 +446,67 @@ func TestLook(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 	})
+}
+
+// TestExamine holds that one look says how far it came.
+func TestExamine(t *testing.T) {
+	at := func(a ...string) func(context.Context, string) ([]netip.Addr, error) {
+		return func(context.Context, string) (all []netip.Addr, err error) {
+			for _, one := range a {
+				all = append(all, netip.MustParseAddr(one))
+			}
+			if all == nil {
+				err = &net.DNSError{Err: "no such host", Name: "box.example.com", IsNotFound: true}
+			}
+			return all, err
+		}
+	}
+	u := up(t, nil)
+	there := func(ctx context.Context, _ netip.AddrPort) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", u.Listener.Addr().String())
+	}
+	nobody := func(context.Context, netip.AddrPort) (net.Conn, error) {
+		return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	}
+	for name, c := range map[string]struct {
+		change func(*remote.Config)
+		step   remote.Step
+		want   string // in the error, or of what is missing
+		found  string // addresses
+	}{
+		"all is well":     {nil, "", "", "[93.184.216.34]"},
+		"not listed":      {func(c *remote.Config) { c.Model = "another" }, "", `does not list the model "another"`, "[93.184.216.34]"},
+		"no such name":    {func(c *remote.Config) { c.Resolve = at() }, remote.StepName, "no such host", "[]"},
+		"in the house":    {func(c *remote.Config) { c.Resolve = at("10.0.0.7") }, remote.StepAddress, "named in egress.private as host:port", "[10.0.0.7]"},
+		"as it stands":    {func(c *remote.Config) { c.URL = "https://10.0.0.7/v1" }, remote.StepAddress, "named in egress.private as host:port", "[]"},
+		"nobody there":    {func(c *remote.Config) { c.Dial = nobody }, remote.StepConnection, "connection refused", "[93.184.216.34]"},
+		"somebody else":   {func(c *remote.Config) { c.URL = "https://box.example.org/v1" }, remote.StepCertificate, "certificate", "[93.184.216.34]"},
+		"other authority": {func(c *remote.Config) { c.Root = nil }, remote.StepCertificate, "certificate", "[93.184.216.34]"},
+		"no root":         {func(c *remote.Config) { c.Root = []byte("x") }, remote.StepCertificate, "no certificate in PEM", "[]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := config(u)
+			cfg.URL, cfg.Resolve, cfg.Dial, cfg.Log = "https://example.com/v1", at("93.184.216.34"), there, nil
+			if c.change != nil {
+				c.change(&cfg)
+			}
+			f := remote.Examine(t.Context(), cfg)
+			if said := fmt.Sprint(f.Err, f.Missing); f.Step != c.step || !strings.Contains(said, c.want) || (f.Err != nil) != (c.step != "") || fmt.Sprint(f.Addresses) != c.found || f.Listed != (c.step == "") {
+				t.Errorf("%+v", f)
+			}
+		})
+	}
+	for step, answer := range map[remote.Step]http.HandlerFunc{
+		"":              func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(404) },
+		remote.StepKey:  func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(401) },
+		remote.StepList: func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "<html>") },
+	} {
+		s := httptest.NewTLSServer(answer)
+		defer s.Close()
+		if f := remote.Examine(t.Context(), config(&upstream{Server: s})); f.Step != step || f.Listed || f.Host != s.Listener.Addr().String() {
+			t.Errorf("%s: %+v", step, f)
+		}
+	}
 }
 
 // TestAddresses holds where the box goes.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"strings"
 
@@ -49,6 +50,9 @@ func otherServer(ctx context.Context, cfg config.Box, m config.BoxModel) doctor.
 	switch {
 	case f.Err != nil:
 		check.Text += ": " + f.Err.Error()
+		if dns, ok := errors.AsType[*net.DNSError](f.Err); ok { // the rest says the name again and again
+			check.Text = f.Host + ": " + dns.Err
+		}
 		check.Remedy = remedyOf(f, c)
 	case f.Missing != "":
 		check.Status, check.Text = doctor.Warn, check.Text+accepted(f, c)+"; "+f.Missing

@@ -78,6 +78,33 @@ func TestInterleaved(t *testing.T) {
 	}
 }
 
+// TestSharedBeginning: a conversation is not sent away from its slot by another one that begins with the same few words, while
+// there is an empty one (T27 the other way round), and what is short goes to no file.
+func TestSharedBeginning(t *testing.T) {
+	for name, budget := range map[string]int64{"without files": 0, "with files": 1 << 30} {
+		b := newBench(t, 2)
+		b.set(func(s *promptcache.Settings) { s.Budget = budget })
+		system := long(20, 1)
+		one, two := b.talk("anna", system), b.talk("anna", system)
+		one.say(long(500, 2))
+		two.say("hello")
+		u := one.say("more")
+		near(t, name+": reused", u.Cached, u.Prompt, 95)
+		u = two.say("more")
+		near(t, name+": reused", u.Cached, u.Prompt, 80)
+		if s := b.cache.Status(); s.Saves != 0 || s.Restores != 0 {
+			t.Errorf("%s: %+v", name, s.Counts)
+		}
+	}
+	b := newBench(t, 1) // 64 tokens are worth a file
+	for i := range 4 {
+		b.talk("anna", long(30, i)).say("hello")
+	}
+	if s := b.cache.Status(); s.Saves != 0 {
+		t.Errorf("%+v", s.Counts)
+	}
+}
+
 // TestRestart: what was in slots and files is there after everything ended and came back.
 func TestRestart(t *testing.T) {
 	b := newBench(t, 2)

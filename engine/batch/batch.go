@@ -24,7 +24,7 @@ type Engine interface {
 	NewSession() (Session, error)
 	// Eval runs one forward pass over the tokens of all steps together and
 	// appends each step's tokens to its session. The result of a token has the
-	// same bits whatever else is in the batch. After an error the sessions hold
+	// same bits whatever else is in the batch, but of one in a tree. After an error the sessions hold
 	// either their old tokens or some of the new ones; Truncate brings them back.
 	Eval(ctx context.Context, steps []Step) error
 }
@@ -45,18 +45,10 @@ type Step struct {
 	// Out is set by Eval when Logits is true: one value per vocabulary entry for
 	// the last of Tokens. It is valid until the next Eval.
 	Out []float32
-	// Rows asks for the logits of so many of the last tokens, in Outs, the last
-	// token's last. Only steps of forked sessions ask for them.
-	Rows int
+	// Tree makes Tokens branches behind the session, which is left as it was, with
+	// logits as Tree says, in Outs.
+	Tree *model.Tree
 	Outs [][]float32
-}
-
-// Forker is a Session that tasks with branches can run on.
-type Forker interface {
-	Session
-	// Fork makes a session that begins with all tokens of this one, which must
-	// keep them until the fork is closed.
-	Fork() (Session, error)
 }
 
 // Vocabulary is what the scheduler needs of a tokenizer.

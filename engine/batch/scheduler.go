@@ -51,7 +51,7 @@ type waiting struct {
 type plan struct {
 	slot   *slot
 	prompt bool  // the step processes prompt
-	branch *fork // what the step is of, when it scores options
+	tree   *tree // of the step, when it scores options
 }
 
 // ErrStopped is returned for tasks that the end of Run leaves undone.
@@ -293,7 +293,7 @@ func (s *Scheduler) plan() {
 	}
 	for _, sl := range s.slots {
 		if sl.scores != nil {
-			left -= s.addForks(sl, max(1, left/scoring))
+			left -= s.addTree(sl, max(1, left/scoring))
 			scoring--
 		}
 	}
@@ -352,7 +352,7 @@ func (s *Scheduler) pass(ctx context.Context) {
 	prompt, all := 0, 0
 	for i, p := range s.plans {
 		all += len(s.steps[i].Tokens)
-		if p.prompt || p.branch != nil {
+		if p.prompt || p.tree != nil {
 			prompt += len(s.steps[i].Tokens)
 		}
 	}
@@ -361,8 +361,8 @@ func (s *Scheduler) pass(ctx context.Context) {
 	}
 	s.count(func(m *Metrics) { m.pass(len(s.steps), prompt) })
 	for i := range s.steps {
-		if f := s.plans[i].branch; f != nil {
-			s.collectFork(s.plans[i].slot, f, &s.steps[i])
+		if t := s.plans[i].tree; t != nil {
+			s.collectTree(s.plans[i].slot, t, &s.steps[i])
 			continue
 		}
 		s.collect(s.plans[i].slot, &s.steps[i])
@@ -374,10 +374,8 @@ func (s *Scheduler) pass(ctx context.Context) {
 func (s *Scheduler) isolate(ctx context.Context) {
 	for i := range s.steps {
 		sl := s.plans[i].slot
-		if s.plans[i].branch != nil {
-			if sl.scores != nil { // its first step ends the task
-				s.fail(sl, errBranch)
-			}
+		if s.plans[i].tree != nil {
+			s.fail(sl, errBranch)
 			continue
 		}
 		sl.session.Truncate(len(sl.tokens))
@@ -417,10 +415,7 @@ func (s *Scheduler) collect(sl *slot, step *Step) {
 	case !step.Logits && len(sl.pending) > 0:
 		s.publish(sl)
 	case !step.Logits && len(sl.task.Branches) > 0:
-		if err := sl.score(); err != nil {
-			s.fail(sl, err)
-			return
-		}
+		sl.score()
 		s.publish(sl)
 	case !step.Logits: // the prompt alone was wanted
 		sl.stats.PromptFor = now.Sub(sl.started)

@@ -2,9 +2,10 @@ package batch
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"time"
+
+	"onebit/engine/model"
 )
 
 // Branch is a continuation of a task's prompt, and the options of which one is to follow it.
@@ -15,172 +16,128 @@ type Branch struct {
 
 // scoring is where a task with branches stands.
 type scoring struct {
-	waiting []*fork // that no pass has had yet: the options' own, then branches that have some, then the others
-	running int     // forks in the pass under way
-	open    map[Session]bool
-	result  [][]float64
+	branches []Branch
+	waiting  []int // of branches, which no pass has had yet, those that begin alike side by side
+	result   [][]float64
 }
 
-// fork is a timeline of its own that begins with the prompt: a branch, or a branch with the beginning of an option.
-type fork struct {
-	branch int
-	tokens []int32   // what a pass evaluates
-	rows   int       // of tokens, from the last back, whose logits are wanted
-	reads  []reading // what is read from them
-	parts  bool      // it will be forked: some of its options have more tokens than one
-	parent *fork     // what is forked; nil for the slot's session
-	kids   int       // forks of this one that are not done
-	own    Session
+// tree is branches with their options, for one pass. What begins alike is in it once.
+type tree struct {
+	tokens []int32
+	model.Tree
+	nodes map[node]int // where each token is
+	reads []reading
 }
 
-// reading is one option's token that a fork's logits give the probability of.
+// node is a token behind another one of a tree, or behind the prompt (-1).
+type node struct {
+	parent int
+	token  int32
+}
+
+// reading is one token of an option: the logits of the tree's token at tell how likely it is.
 type reading struct {
-	option, row int
-	token       int32
+	branch, option, at int
+	token              int32
 }
 
-var (
-	errBranch = errors.New("the model could not score a branch")
-	errForks  = fmt.Errorf("scoring options: %w", errors.ErrUnsupported)
-)
+var errBranch = errors.New("the model could not score a branch")
 
 // score begins the branches of the slot's task. All of its prompt is in the session.
-func (s *slot) score() error {
-	if _, ok := s.session.(Forker); !ok {
-		return errForks
-	}
-	sc := &scoring{open: map[Session]bool{}}
-	var leaves []*fork
-	for i, b := range s.task.Branches {
-		f := &fork{branch: i, tokens: b.Tokens, rows: 1}
-		for o, option := range b.Options {
-			f.reads = append(f.reads, reading{o, 0, option[0]})
-			f.parts = f.parts || len(option) > 1
-		}
-		if f.parts {
-			sc.waiting = append(sc.waiting, f)
-		} else {
-			leaves = append(leaves, f)
-		}
+func (s *slot) score() {
+	sc := &scoring{branches: s.task.Branches}
+	for i, b := range sc.branches {
+		sc.waiting = append(sc.waiting, i)
 		sc.result = append(sc.result, make([]float64, len(b.Options)))
 	}
-	sc.waiting = append(sc.waiting, leaves...)
+	slices.SortStableFunc(sc.waiting, func(a, b int) int { return slices.Compare(sc.branches[a].Tokens, sc.branches[b].Tokens) })
 	s.scores = sc
-	return nil
 }
 
-// endings returns the forks of a branch for what the options have behind their first tokens. Options that begin alike
-// share what they have in common: each token that tells options apart, or ends one that others go on from, is
-// evaluated once for each path that ends there.
-func endings(parent *fork, options [][]int32) []*fork {
-	order := make([]int, 0, len(options))
-	for o := range options {
-		if len(options[o]) > 1 {
-			order = append(order, o)
-		}
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return slices.Compare(options[a], options[b]) })
-	var forks []*fork
-	for k := len(order) - 1; k >= 0; k-- { // an option comes after its own beginnings
-		option := options[order[k]]
-		path := option[:len(option)-1]
-		if last := len(forks) - 1; last >= 0 && len(forks[last].tokens) >= len(path) && slices.Equal(forks[last].tokens[:len(path)], path) {
-			forks[last].read(order[k], option)
-			continue
-		}
-		f := &fork{branch: parent.branch, tokens: path, rows: len(path), parent: parent}
-		f.read(order[k], option)
-		forks = append(forks, f)
-	}
-	return forks
-}
-
-// read notes what of an option the fork's logits tell.
-func (f *fork) read(option int, tokens []int32) {
-	for i, id := range tokens[1:] {
-		f.reads = append(f.reads, reading{option, i, id})
-	}
-}
-
-// addForks appends steps of a scoring slot, about as many tokens as there is room for, and returns how many. Branches that
-// nothing is forked from are left for the pass that those forks need: they are short, and a pass of a few tokens costs much of
-// what a full one does.
-func (s *Scheduler) addForks(sl *slot, room int) int {
-	sc, taken, parts := sl.scores, 0, false
-	for len(sc.waiting) > 0 && (taken == 0 || taken+len(sc.waiting[0].tokens) <= room) {
-		f := sc.waiting[0]
-		if parts && f.parent == nil && !f.parts {
+// plant takes waiting branches for a pass that has room for about so many tokens, one at least.
+func (sc *scoring) plant(room int) *tree {
+	t := &tree{nodes: map[node]int{}}
+	for len(sc.waiting) > 0 {
+		tokens, reads := len(t.tokens), len(t.reads)
+		t.add(sc.waiting[0], &sc.branches[sc.waiting[0]])
+		if tokens > 0 && len(t.tokens) > room {
+			t.cut(tokens, reads)
 			break
 		}
-		parts = parts || f.parts
-		base := sl.session
-		if f.parent != nil {
-			base = f.parent.own
-		}
-		own, err := base.(Forker).Fork()
-		if err != nil {
-			if taken == 0 {
-				s.fail(sl, fmt.Errorf("making a session: %w", err))
-			}
-			return taken
-		}
-		f.own = own
-		sc.open[own] = true
 		sc.waiting = sc.waiting[1:]
-		sc.running++
-		taken += len(f.tokens)
-		s.steps = append(s.steps, Step{Session: own, Tokens: f.tokens, Logits: true, Rows: f.rows})
-		s.plans = append(s.plans, plan{slot: sl, branch: f})
 	}
-	return taken
+	for _, r := range t.reads {
+		t.Logits = append(t.Logits, r.at)
+	}
+	slices.Sort(t.Logits)
+	t.Logits = slices.Compact(t.Logits)
+	return t
 }
 
-// collectFork reads the probabilities that a fork's logits tell.
-func (s *Scheduler) collectFork(sl *slot, f *fork, step *Step) {
-	sc := sl.scores
-	if sc == nil {
-		return // the task has failed in this pass
+// add puts a branch into the tree. The last token of an option need not be evaluated.
+func (t *tree) add(branch int, b *Branch) {
+	root := -1
+	for _, id := range b.Tokens {
+		root = t.put(root, id)
 	}
-	if len(step.Outs) != f.rows {
+	for o, option := range b.Options {
+		at := root
+		for i, id := range option {
+			t.reads = append(t.reads, reading{branch, o, at, id})
+			if i < len(option)-1 {
+				at = t.put(at, id)
+			}
+		}
+	}
+}
+
+// put returns where a token behind another one is.
+func (t *tree) put(parent int, token int32) int {
+	n := node{parent, token}
+	at, ok := t.nodes[n]
+	if !ok {
+		at = len(t.tokens)
+		t.nodes[n] = at
+		t.tokens, t.Parents = append(t.tokens, token), append(t.Parents, parent)
+	}
+	return at
+}
+
+// cut takes out what was put last.
+func (t *tree) cut(tokens, reads int) {
+	for i := tokens; i < len(t.tokens); i++ {
+		delete(t.nodes, node{t.Parents[i], t.tokens[i]})
+	}
+	t.tokens, t.Parents, t.reads = t.tokens[:tokens], t.Parents[:tokens], t.reads[:reads]
+}
+
+// addTree appends a step of a scoring slot, of about as many tokens as there is room for, and returns how many.
+func (s *Scheduler) addTree(sl *slot, room int) int {
+	t := sl.scores.plant(room)
+	s.steps = append(s.steps, Step{Session: sl.session, Tokens: t.tokens, Tree: &t.Tree})
+	s.plans = append(s.plans, plan{slot: sl, tree: t})
+	return len(t.tokens)
+}
+
+// collectTree reads the probabilities that a tree's logits tell.
+func (s *Scheduler) collectTree(sl *slot, t *tree, step *Step) {
+	if len(step.Outs) != len(t.Logits) {
 		s.fail(sl, errNoLogits)
 		return
 	}
-	sl.stats.Prompt += len(f.tokens)
-	norms := make([]float64, f.rows)
+	sl.stats.Prompt += len(t.tokens)
+	norms := make([]float64, len(t.Logits))
 	for i, row := range step.Outs {
-		p, _ := sl.sampler.LogProbs(row, f.tokens[0], 0)
-		norms[i] = float64(row[f.tokens[0]]) - float64(p)
+		p, _ := sl.sampler.LogProbs(row, 0, 0)
+		norms[i] = float64(row[0]) - float64(p)
 	}
-	for _, r := range f.reads {
-		sc.result[f.branch][r.option] += float64(step.Outs[r.row][r.token]) - norms[r.row]
+	for _, r := range t.reads {
+		row, _ := slices.BinarySearch(t.Logits, r.at)
+		sl.scores.result[r.branch][r.option] += float64(step.Outs[row][r.token]) - norms[row]
 	}
-	if f.parent == nil {
-		forks := endings(f, sl.task.Branches[f.branch].Options)
-		f.kids = len(forks)
-		sc.waiting = append(forks, sc.waiting...)
-	} else if f.parent.kids--; f.parent.kids == 0 {
-		sc.drop(f.parent)
-	}
-	if f.kids == 0 {
-		sc.drop(f)
-	}
-	if sc.running--; sc.running == 0 && len(sc.waiting) == 0 {
+	if len(sl.scores.waiting) == 0 {
 		s.scored(sl)
 	}
-}
-
-// drop closes a fork that nothing more is read from.
-func (sc *scoring) drop(f *fork) {
-	delete(sc.open, f.own)
-	f.own.Close()
-}
-
-// close closes all forks. What they begin with is the slot's.
-func (sc *scoring) close() {
-	for session := range sc.open {
-		session.Close()
-	}
-	clear(sc.open)
 }
 
 // scored reports the probabilities and frees the slot.

@@ -90,13 +90,21 @@ func TestScores(t *testing.T) {
 	}
 }
 
-// Options of one token cost their question alone, and what options have in common is evaluated once.
+// Options of one token cost their question alone, what options or questions begin with in common is evaluated once, and
+// all that fits goes in one pass.
 func TestScoringIsShort(t *testing.T) {
 	e := &fakeEngine{}
 	bubble(t, e, 1, 512, func(f *fixture) {
 		c := f.score("text", branch("q", "a", "b", "c"), branch("r", "xyz1", "xyz2", "xyz", "xy")).wait(t)
 		if n := c.last.State.Timings.Prompt; n != 4+1+1+3 {
 			t.Errorf("%d tokens were evaluated", n)
+		}
+		c = f.score("text", branch("is it a", "x", "y"), branch("no", "x"), branch("is it bc", "x", "yy"), branch("is it", "x"), branch("is it a", "z")).wait(t)
+		if n := c.last.State.Timings.Prompt; n != 1+len("is it a")+len("no")+len("bc")+len("y") {
+			t.Errorf("%d tokens were evaluated of branches that begin alike", n)
+		}
+		if p := e.recorded(); len(p) != 4 {
+			t.Errorf("passes: %v", p)
 		}
 	})
 }
@@ -128,7 +136,7 @@ func TestScoringEnds(t *testing.T) {
 	})
 	t.Run("the model fails", func(t *testing.T) {
 		fail := func(steps []batch.Step) error {
-			if steps[0].Rows > 0 {
+			if steps[0].Tree != nil {
 				return errors.New("broken")
 			}
 			return nil

@@ -11,6 +11,7 @@ type attention struct {
 	scores []float32 // [rows][scoreStride] of one page
 	acc    results   // of all pages so far
 	one    results   // of one page
+	seen   []stretch // of one page by one token
 }
 
 // scoreStride keeps rows of scores from falling on the same cache sets.
@@ -84,28 +85,42 @@ func (h *hand) page(t *task, layer, c int, res results) {
 	m := h.m
 	k, r, dim := m.k, m.k.R, m.p.headDim
 	base := c * pageTokens
-	// The tile sees positions lo to hi-1 of the page; panels begin at a block.
-	lo, hi := max(0, t.begin(t.pos)-base)/r*r, min(pageTokens, t.pos+t.n-base)
+	// The tile sees places lo to hi-1 of the page, or fewer; panels begin at a block.
+	lo, hi := max(0, t.low()-base)/r*r, min(pageTokens, t.at+t.n-base)
 	blocks := (hi - lo + r - 1) / r
 	keys, values := m.pages.parts(t.s.pages[c], layer, t.head)
 	x := m.work.turned[((t.head*maxBatch+t.row)*m.p.group()+t.from)*dim:]
 	k.MatMulF16(h.scores, scoreStride, keys[lo*dim:], blocks, dim, dim*r, x, dim, t.rows())
+	heads := t.to - t.from
 	for row := range t.rows() {
-		pos := t.pos + row/(t.to-t.from)
-		from, to := max(0, t.begin(pos)-base-lo), min(pageTokens, pos+1-base)-lo
-		s := h.scores[row*scoreStride:][:hi-lo]
-		if from >= to {
-			res.sum[row], res.top[row] = -1, 0
-			clear(s)
-			continue
+		if row%heads == 0 {
+			h.seen = t.seen(h.seen[:0], row/heads, base+lo, base+hi)
 		}
-		seen := s[from:to]
-		res.top[row] = k.Max(seen)
-		res.sum[row] = k.ExpSum(seen, res.top[row])
-		clear(s[:from])
-		clear(s[to:])
+		s := h.scores[row*scoreStride:][:hi-lo]
+		res.sum[row], res.top[row] = weigh(k, s, h.seen)
 	}
 	k.MatMulF16(res.values, res.width, values[lo*r:], m.pages.panels, hi-lo, pageTokens*r, h.scores, scoreStride, t.rows())
+}
+
+// weigh turns the scores of what a row sees into exp(score - top) and all others into 0, and returns the sum and the
+// top. The sum of a row that sees nothing is negative.
+func weigh(k *tensor.Kernels, scores []float32, seen []stretch) (sum, top float32) {
+	if len(seen) == 0 {
+		clear(scores)
+		return -1, 0
+	}
+	top = float32(math.Inf(-1))
+	for _, s := range seen {
+		top = max(top, k.Max(scores[s.from:s.to]))
+	}
+	end := len(scores)
+	for _, s := range seen { // the last ones first
+		sum += k.ExpSum(scores[s.from:s.to], top)
+		clear(scores[s.to:end])
+		end = s.from
+	}
+	clear(scores[:end])
+	return sum, top
 }
 
 // fold adds the results of a later page to those of the earlier ones.
@@ -183,10 +198,9 @@ func (p *pass) finishKey(layer, head, from, to int) {
 		if l.kNorm != nil {
 			m.k.RMSNorm(key, key, l.kNorm, m.p.eps)
 		}
-		pos := p.pos[row]
-		p.turn(layer, key, pos)
-		keys, _ := m.pages.parts(p.owner[row].pages[pos/pageTokens], layer, head)
-		at := pos % pageTokens
+		p.turn(layer, key, p.pos[row])
+		keys, _ := m.pages.parts(p.owner[row].pages[p.at[row]/pageTokens], layer, head)
+		at := p.at[row] % pageTokens
 		m.k.ScatterF16(keys[at/r*r*dim+at%r:], r, key)
 	}
 }
@@ -201,9 +215,8 @@ func (p *pass) finishValue(layer, head, from, to int) {
 		if l.vBias != nil {
 			m.k.Add(value, l.vBias[head*dim:])
 		}
-		pos := p.pos[row]
-		_, values := m.pages.parts(p.owner[row].pages[pos/pageTokens], layer, head)
-		at := pos % pageTokens * r
+		_, values := m.pages.parts(p.owner[row].pages[p.at[row]/pageTokens], layer, head)
+		at := p.at[row] % pageTokens * r
 		for d := 0; d < dim; d += r {
 			n := min(r, dim-d)
 			m.k.ToF16(values[at:at+n], value[d:d+n])

@@ -22,14 +22,17 @@ type Step struct {
 	Session *Session
 	Tokens  []int32 // to append, at least one
 	Logits  int     // how many of the last tokens get logits
+	Tree    *Tree   // not nil: the tokens are branches, and nothing is appended
 	// Out is set by Eval: Logits rows of Vocab values, the row of the last
-	// token last. The rows may be modified, and are valid until the model's
-	// next Eval.
+	// token last, or a row for each of Tree's. The rows may be modified, and are
+	// valid until the model's next Eval.
 	Out [][]float32
+
+	tree *tree // of Tree, set by check
 }
 
-// Eval appends the tokens of all steps to their sessions and computes the
-// logits that they ask for. Each session may be in one step. Nothing is changed
+// Eval appends the tokens of all steps to their sessions, but those of trees, and
+// computes the logits that they ask for. Each session may be in one step. Nothing is changed
 // when a step is refused: by a *ContextError when its tokens do not fit, by
 // ErrClosed, or for a token that the vocabulary does not have. A cancelled Eval
 // returns the context's error between two passes of 256 tokens; sessions then
@@ -49,15 +52,15 @@ func (m *Model) Eval(ctx context.Context, steps []Step) error {
 // eval is Eval of checked steps, with the mutex held.
 func (m *Model) eval(ctx context.Context, steps []Step) error {
 	rows, last := 0, 0
+	defer release(steps)
 	for i := range steps {
 		st := &steps[i]
 		st.Out = nil
-		n := st.Session.Len() + len(st.Tokens)
-		if err := st.Session.reserve(n); err != nil {
+		if err := st.Session.reserve(st.Session.Len() + len(st.Tokens)); err != nil {
 			return err
 		}
-		last = max(last, n)
-		rows += st.Logits
+		last = max(last, st.end())
+		rows += st.wanted()
 	}
 	m.ropes.reserve(last)
 	p := &m.work.pass
@@ -101,8 +104,15 @@ func (m *Model) check(steps []Step) error {
 			return fmt.Errorf("step %d has no tokens", i)
 		case st.Logits < 0 || st.Logits > len(st.Tokens):
 			return fmt.Errorf("step %d wants logits of %d tokens out of %d", i, st.Logits, len(st.Tokens))
-		case s.Len()+len(st.Tokens) > m.Capacity():
-			return &ContextError{Tokens: s.Len() + len(st.Tokens), Capacity: m.Capacity()}
+		}
+		if st.tree = nil; st.Tree != nil {
+			if err := st.Tree.check(len(st.Tokens)); err != nil {
+				return fmt.Errorf("step %d: %w", i, err)
+			}
+			st.tree = newTree(s.Len(), st.Tree.Parents)
+		}
+		if n := st.end(); n > m.Capacity() {
+			return &ContextError{Tokens: n, Capacity: m.Capacity()}
 		}
 		for _, id := range st.Tokens {
 			if id < 0 || int(id) >= m.p.vocab {
@@ -120,10 +130,11 @@ func (m *Model) check(steps []Step) error {
 
 // span is the tokens of one session in a pass.
 type span struct {
-	s   *Session
-	pos int // of the first token
-	row int // of the first token in the batch
-	n   int
+	s    *Session
+	at   int // place of the first token in the session's pages
+	row  int // of the first token in the batch
+	n    int
+	tree *tree // that they are of, nil for tokens that follow each other
 }
 
 // pass is one forward pass. It is filled, run, and used again.
@@ -131,7 +142,8 @@ type pass struct {
 	m     *Model
 	ids   []int32
 	owner []*Session // of each row
-	pos   []int      // of each row
+	at    []int      // the place of each row in its session's pages
+	pos   []int      // the position of each row in its text: at, but in trees
 	spans []span
 	rows  []int  // the rows that get logits, ascending
 	ends  []span // the same as spans; row is that of the batch
@@ -163,26 +175,40 @@ func (p *pass) clear() {
 	clear(p.owner)
 	clear(p.spans)
 	clear(p.ends)
-	p.ids, p.owner, p.pos = p.ids[:0], p.owner[:0], p.pos[:0]
+	p.ids, p.owner, p.at, p.pos = p.ids[:0], p.owner[:0], p.at[:0], p.pos[:0]
 	p.spans, p.rows, p.ends = p.spans[:0], p.rows[:0], p.ends[:0]
+}
+
+// release gives back the pages that trees were in.
+func release(steps []Step) {
+	for i := range steps {
+		if s := steps[i].Session; steps[i].Tree != nil {
+			s.shrink((s.Len() + pageTokens - 1) / pageTokens)
+		}
+	}
 }
 
 // add takes n tokens of a step, from index from on, and appends them to the session.
 func (p *pass) add(st *Step, from, n int) {
+	if st.Tree != nil {
+		p.addTree(st, from, n)
+		return
+	}
 	s := st.Session
-	sp := span{s: s, pos: s.Len(), row: len(p.ids), n: n}
+	sp := span{s: s, at: s.Len(), row: len(p.ids), n: n}
 	p.spans = append(p.spans, sp)
 	s.ids = append(s.ids, st.Tokens[from:from+n]...)
 	p.ids = append(p.ids, st.Tokens[from:from+n]...)
 	for i := range n {
 		p.owner = append(p.owner, s)
-		p.pos = append(p.pos, sp.pos+i)
+		p.at = append(p.at, sp.at+i)
+		p.pos = append(p.pos, sp.at+i)
 	}
 	silent := min(max(len(st.Tokens)-st.Logits-from, 0), n)
 	if silent == n {
 		return
 	}
-	p.ends = append(p.ends, span{s: s, pos: sp.pos + silent, row: sp.row + silent, n: n - silent})
+	p.ends = append(p.ends, span{s: s, at: sp.at + silent, row: sp.row + silent, n: n - silent})
 	for i := silent; i < n; i++ {
 		p.rows = append(p.rows, sp.row+i)
 	}
@@ -207,7 +233,7 @@ func (p *pass) handOut(steps []Step) {
 	row := 0
 	for i := range steps {
 		st := &steps[i]
-		for range st.Logits {
+		for range st.wanted() {
 			st.Out = append(st.Out, p.logits[row*p.stride:][:p.m.p.vocab:p.m.p.vocab])
 			row++
 		}

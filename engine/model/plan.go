@@ -10,15 +10,16 @@ const tileRows = 48
 // heads of one group against the pages first to last-1.
 type task struct {
 	s           *Session
-	pos         int // of the first token
-	row         int // of the first token in the batch
-	out         int // row of the first token in what attention returns
-	n           int // tokens
-	head        int // key head
-	from, to    int // heads of the group; all of them unless n is 1
-	window      int // positions that a token sees, 0 = all before it
-	first, last int // pages
-	merge       int // index of the merge that the task belongs to, -1 = none
+	tree        *tree // that the tokens are of, or nil
+	at          int   // place of the first token in the session's pages
+	row         int   // of the first token in the batch
+	out         int   // row of the first token in what attention returns
+	n           int   // tokens
+	head        int   // key head
+	from, to    int   // heads of the group; all of them unless n is 1
+	window      int   // positions that a token sees, 0 = all before it
+	first, last int   // pages
+	merge       int   // index of the merge that the task belongs to, -1 = none
 }
 
 // rows returns the number of queries.
@@ -30,6 +31,14 @@ func (t *task) begin(pos int) int {
 		return 0
 	}
 	return max(0, pos-t.window+1)
+}
+
+// low returns the first place that the tokens of a task see.
+func (t *task) low() int {
+	if t.tree != nil {
+		return t.begin(t.tree.base) // what is deeper sees no more
+	}
+	return t.begin(t.at)
 }
 
 // merge joins the results of tasks that differ in pages alone.
@@ -104,8 +113,8 @@ func (p *pass) plan(pl *plan, spans []span, thin bool) int {
 		// The last tokens see most and come first, so that no long task is left
 		// to the end.
 		for at := (sp.n - 1) / tokens * tokens; at >= 0; at -= tokens {
-			t := task{s: sp.s, pos: sp.pos + at, row: sp.row + at, out: out + at, n: min(tokens, sp.n-at), window: pl.window}
-			t.first, t.last = t.begin(t.pos)/pageTokens, (t.pos+t.n-1)/pageTokens+1
+			t := task{s: sp.s, tree: sp.tree, at: sp.at + at, row: sp.row + at, out: out + at, n: min(tokens, sp.n-at), window: pl.window}
+			t.first, t.last = t.low()/pageTokens, (t.at+t.n-1)/pageTokens+1
 			p.unit(pl, t)
 		}
 	}

@@ -44,21 +44,12 @@ type Session struct {
 	m      *Model
 	ids    []int32
 	pages  []page // in the order of positions
-	lent   int    // how many of pages, from the first on, are another session's
 	closed bool
 }
 
 // NewSession returns an empty session. It takes no memory for keys and values
 // before tokens are evaluated.
 func (m *Model) NewSession() *Session { return &Session{m: m} }
-
-// Fork returns a session that begins with all tokens of s. It reads the keys and values of s where they are, and makes
-// its own of what it appends, so it takes no memory until then. While it is open s may be appended to, but not be
-// truncated below what it had at the fork, nor closed.
-func (s *Session) Fork() *Session {
-	pages := slices.Clone(s.pages[:(len(s.ids)+pageTokens-1)/pageTokens])
-	return &Session{m: s.m, ids: slices.Clone(s.ids), pages: pages, lent: len(pages), closed: s.closed}
-}
 
 // Len returns the number of tokens.
 func (s *Session) Len() int { return len(s.ids) }
@@ -91,12 +82,11 @@ func (s *Session) shrink(n int) {
 	}
 	s.m.room.Lock()
 	defer s.m.room.Unlock()
-	if own := max(n, s.lent); !s.m.closed && own < len(s.pages) {
-		s.m.free = append(s.m.free, s.pages[own:]...)
+	if !s.m.closed {
+		s.m.free = append(s.m.free, s.pages[n:]...)
 	}
 	clear(s.pages[n:])
 	s.pages = s.pages[:n]
-	s.lent = min(s.lent, n)
 }
 
 // Close gives all memory of the session back to the model. Closing twice does
@@ -121,14 +111,6 @@ func (e *ContextError) Error() string {
 // reserve makes room for tokens up to position n.
 func (s *Session) reserve(n int) error {
 	m := s.m
-	if full := len(s.ids) / pageTokens; s.lent > full { // what is appended goes to the page after the full ones
-		pg, err := m.newPage()
-		if err != nil {
-			return err
-		}
-		copy(pg, s.pages[full])
-		s.pages, s.lent = append(s.pages[:full], pg), full
-	}
 	for len(s.pages)*pageTokens < n {
 		pg, err := m.newPage()
 		if err != nil {

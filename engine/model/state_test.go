@@ -126,22 +126,6 @@ func TestStateHoldsNothingElse(t *testing.T) {
 	}
 }
 
-// TestStateOfFork: a fork is saved like any session, also while the session that it came from goes on.
-func TestStateOfFork(t *testing.T) {
-	s := small("llama")
-	m := load(t, s.file(t), model.Config{Level: tensor.Levels()[0], Context: 1024, Sessions: 2})
-	base := m.NewSession()
-	defer base.Close()
-	eval(t, m, base, tokens(1, 300, s.vocab), 1)
-	want := saved(t, m, base)
-	fork := base.Fork()
-	defer fork.Close()
-	eval(t, m, base, tokens(4, 30, s.vocab), 1)
-	if !bytes.Equal(saved(t, m, fork), want) {
-		t.Error("the state of a fork is not that of the session at the fork")
-	}
-}
-
 func TestStateRefusals(t *testing.T) {
 	level := tensor.Levels()[0]
 	s := small("llama", mixes["both"]...)

@@ -128,12 +128,8 @@ func TestDecideTogether(t *testing.T) {
 		if n := len(dig(v, "answers").([]any)); n != 400 {
 			t.Errorf("%d answers", n)
 		}
-		widest := 0
-		for _, p := range e.recorded() {
-			widest = max(widest, len(p))
-		}
-		if widest < 2 {
-			t.Error("each question had a pass of its own")
+		if n := len(e.recorded()); n > 60 {
+			t.Errorf("%d passes", n)
 		}
 	})
 }

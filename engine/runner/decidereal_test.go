@@ -78,7 +78,8 @@ func TestDecideSmolLM2(t *testing.T) {
 			texts = append(texts, o.Text)
 		}
 		for o, got := range probabilities(dig(v, "answers", q.ID), texts) {
-			if math.Abs(got-want[i][o]) > 1e-5 {
+			// The model's inputs are rounded to eight bits, so that sums cut elsewhere tell in the fourth digit.
+			if math.Abs(got-want[i][o]) > 2e-3 {
 				t.Errorf("%s, option %d: %v, want %v", q.ID, o, got, want[i][o])
 			}
 		}

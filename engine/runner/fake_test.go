@@ -125,20 +125,25 @@ func (e *fakeEngine) Close() error {
 	return nil
 }
 
-func (s *fakeSession) Fork() (batch.Session, error) {
-	fork, err := s.engine.NewSession()
-	if err == nil {
-		fork.(*fakeSession).tokens = slices.Clone(s.tokens)
-	}
-	return fork, err
-}
-
 func (s *fakeSession) Truncate(n int) { s.tokens = s.tokens[:min(n, len(s.tokens))] }
 
 func (s *fakeSession) Close() {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
 	s.engine.sessions--
+}
+
+// tree returns the logits of a tree behind tokens.
+func (e *fakeEngine) tree(tokens []int32, st *batch.Step) (outs [][]float32) {
+	for _, at := range st.Tree.Logits {
+		var path []int32
+		for i := at; i >= 0; i = st.Tree.Parents[i] {
+			path = append(path, st.Tokens[i])
+		}
+		slices.Reverse(path)
+		outs = append(outs, e.logits(slices.Concat(tokens, path)))
+	}
+	return outs
 }
 
 func (e *fakeEngine) Eval(_ context.Context, steps []batch.Step) error {
@@ -154,13 +159,14 @@ func (e *fakeEngine) Eval(_ context.Context, steps []batch.Step) error {
 	for i := range steps {
 		st := &steps[i]
 		s := st.Session.(*fakeSession)
-		s.tokens = append(s.tokens, st.Tokens...)
 		p = append(p, part{s.id, len(st.Tokens), st.Logits})
+		if st.Tree != nil {
+			st.Outs = e.tree(s.tokens, st)
+			continue
+		}
+		s.tokens = append(s.tokens, st.Tokens...)
 		if st.Logits {
 			st.Out = e.logits(s.tokens)
-		}
-		for at := len(s.tokens) - st.Rows; at < len(s.tokens); at++ {
-			st.Outs = append(st.Outs, e.logits(s.tokens[:at+1]))
 		}
 	}
 	e.mu.Lock()

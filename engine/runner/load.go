@@ -152,9 +152,6 @@ func (b *builtIn) NewSession() (batch.Session, error) { return timeline{b.model.
 // timeline is a session of the built-in engine as the scheduler uses it.
 type timeline struct{ *model.Session }
 
-// Fork implements batch.Forker.
-func (t timeline) Fork() (batch.Session, error) { return timeline{t.Session.Fork()}, nil }
-
 // Save implements Stater.
 func (b *builtIn) Save(ctx context.Context, session batch.Session, w io.Writer) (int64, error) {
 	return session.(timeline).Save(ctx, w)
@@ -177,9 +174,9 @@ func (b *builtIn) Restore(ctx context.Context, r io.Reader, size int64) (batch.S
 func (b *builtIn) Eval(ctx context.Context, steps []batch.Step) error {
 	b.steps = b.steps[:0]
 	for i := range steps {
-		st := model.Step{Session: steps[i].Session.(timeline).Session, Tokens: steps[i].Tokens, Logits: steps[i].Rows}
+		st := model.Step{Session: steps[i].Session.(timeline).Session, Tokens: steps[i].Tokens, Tree: steps[i].Tree}
 		if steps[i].Logits {
-			st.Logits = max(st.Logits, 1)
+			st.Logits = 1
 		}
 		b.steps = append(b.steps, st)
 	}

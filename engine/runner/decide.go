@@ -25,7 +25,7 @@ type asking struct {
 }
 
 // asked is how it is done. appliance/decisions says what else was tried.
-var asked = asking{Orders: 1, InAnswer: true, Temperature: 2.02}
+var asked = asking{Orders: 1, InAnswer: true, Temperature: 1.5}
 
 // String says it in the answer.
 func (a asking) String() string {
@@ -193,12 +193,13 @@ func (s *service) branch(q *wire.Question, how asking, backwards bool, after []c
 		lines = append(lines, line)
 	}
 	question := q.Instructions
-	switch {
-	case how.Letters || described:
+	switch { // options come first, so that questions with the same ones begin alike
+	case how.Letters:
 		question += "\n" + strings.Join(lines, "\n")
-	case q.Ask == wire.Predicate: // what it may be answered with stands before it
-	default:
-		question += " (" + strings.Join(lines, ", ") + ")"
+	case described:
+		question = "Options:\n" + strings.Join(lines, "\n") + "\n" + question
+	case q.Ask != wire.Predicate:
+		question = "Options: " + strings.Join(lines, ", ") + ". " + question
 	}
 	lead := ""
 	if how.InAnswer {

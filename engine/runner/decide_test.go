@@ -116,6 +116,25 @@ func TestDecideForms(t *testing.T) {
 	})
 }
 
+// Questions with the same options share them: the second one adds no more than its own words.
+func TestDecideOptionsOnce(t *testing.T) {
+	ask := func(f *fixture, questions ...string) float64 {
+		var list []string
+		for _, q := range questions {
+			list = append(list, `{"type":"choice","instructions":"`+q+`","choices":[{"value":"screws"},{"value":"money"}]}`)
+		}
+		v := f.ok("/v1/decisions", `{"input":"text","questions":[`+strings.Join(list, ",")+`]}`)
+		n, _ := dig(v, "usage", "input_tokens").(float64)
+		return n
+	}
+	bubble(t, &fakeEngine{next: uneven}, 1, 4096, func(f *fixture) {
+		one, two := ask(f, "Which?"), ask(f, "Which?", "What?")
+		if options := len("screws") + len("money") - 2; two-one > float64(len("at? =")+1+options+2) {
+			t.Errorf("%v tokens, then %v", one, two)
+		}
+	})
+}
+
 // A whole request of many questions passes through the model in few passes.
 func TestDecideTogether(t *testing.T) {
 	var list []string

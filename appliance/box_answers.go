@@ -53,7 +53,7 @@ func (l reading) Find(ctx context.Context, q gateway.Passages) (gateway.Found, e
 		f.How = "no such collection"
 		return f, nil
 	}
-	filter, err := search.ParseFilter(q.Filters)
+	filter, err := documents.ParseFilter(q.Filters)
 	if err == nil {
 		var a search.Answer
 		a, err = l.b.shelves.searcher.Search(ctx, by, search.Query{

@@ -291,7 +291,7 @@ func (l *Shelf) search(c *call) (any, error) {
 			return nil, invalid("max_num_results", "max_num_results is 1 to 50")
 		}
 	}
-	if s.Filter, err = search.ParseFilter(q.Filters); err != nil {
+	if s.Filter, err = documents.ParseFilter(q.Filters); err != nil {
 		return nil, err
 	}
 	if q.Ranking != nil {

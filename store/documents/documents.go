@@ -140,12 +140,6 @@ type Scored struct {
 	Share float64
 }
 
-// Filter selects attachments by their attributes. A nil Filter selects all.
-type Filter interface {
-	// Match tells whether an attachment's attributes fit.
-	Match(attributes map[string]any) bool
-}
-
 // Page bounds a list: at most Limit items after the item After, newest first
 // unless Ascending. Before is the end from the other side.
 type Page struct {
@@ -242,9 +236,9 @@ type Passages interface {
 	// PassagesOf returns those of a file in a collection, in order.
 	PassagesOf(ctx context.Context, by Reader, collection, file string) ([]Passage, error)
 	// Words finds passages of one collection by words (BM25).
-	Words(ctx context.Context, by Reader, collection, query string, filter Filter, k int) ([]Scored, error)
+	Words(ctx context.Context, by Reader, collection, query string, filter *Filter, k int) ([]Scored, error)
 	// Near finds passages by vectors of a model (cosine).
-	Near(ctx context.Context, by Reader, collection, model string, v []float32, filter Filter, k int) ([]Scored, error)
+	Near(ctx context.Context, by Reader, collection, model string, v []float32, filter *Filter, k int) ([]Scored, error)
 
 	// Change begins to move a collection to another model: both are kept until
 	// Changed, which drops the old one's vectors. Changing lists collections in

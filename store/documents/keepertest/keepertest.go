@@ -39,7 +39,7 @@ func Run(t *testing.T, open func(t *testing.T, now func() time.Time) documents.K
 	tests := map[string]func(*suite){
 		"files": files, "moved": moved, "upload that breaks": brokenUpload, "pages": pages, "collections": collections, "sharing": sharing,
 		"attachments": attach, "batches": batches, "found once complete": foundOnceComplete, "words": words, "shares": shares, "vectors": vectors,
-		"filters": filters, "put in again": putInAgain, "model before the first is complete": modelBeforeTheFirst, "model given up": modelGivenUp, "deleting": deleting, "others see nothing": others, "change of model": changeOfModel,
+		"filters": filters, "all filters": allFilters, "put in again": putInAgain, "model before the first is complete": modelBeforeTheFirst, "model given up": modelGivenUp, "deleting": deleting, "others see nothing": others, "change of model": changeOfModel,
 		"expiry": expiry, "limits": limits, "many at once": together,
 	}
 	for name, test := range tests {
@@ -547,12 +547,16 @@ func vectors(s *suite) {
 	s.is(err, documents.ErrInvalid)
 }
 
-// year is a filter.
-type year float64
-
-func (y year) Match(a map[string]any) bool { return a["year"] == float64(y) }
+func (s *suite) filter(text string) *documents.Filter {
+	f, err := documents.ParseFilter([]byte(text))
+	s.ok(err)
+	return f
+}
 
 func filters(s *suite) {
+	year := func(y int) *documents.Filter {
+		return s.filter(fmt.Sprintf(`{"type":"eq","key":"year","value":%d}`, y))
+	}
 	c := s.collection(ann, "x")
 	for y := range 4 {
 		s.ingest(ann, c, map[string]any{"year": 2020 + y}, 0, fmt.Sprintf("roses of %d", 2020+y), "more roses")
@@ -580,6 +584,70 @@ func filters(s *suite) {
 	s.ok(s.k.Detach(s.Context(), ann, c.ID, f.ID))
 	hits, err = s.k.Near(s.Context(), ann, c.ID, model, direction(4), year(2022), 10)
 	s.same(2, len(s.texts(ann, hits, err)))
+}
+
+// allFilters holds what each kind of filter finds against what Match says, for attributes that are easily taken for others.
+func allFilters(s *suite) {
+	c := s.collection(ann, "x")
+	values := []any{nil, "", "a", "A", "aa", "b", "é", "1", "true", "ﬀ", "\U0001F600", "\uffff", `"`, "%", true, false, 0.0, 1.0, -1.0, 0.1, 1e300, -1e300, 5e-324, 9007199254740993.0, 0.30000000000000004}
+	for i, v := range values {
+		a := map[string]any{"other": float64(i)}
+		if v != nil {
+			a["k"] = v
+		}
+		s.ingest(ann, c, a, i%dims, fmt.Sprintf("roses %d", i))
+	}
+	all, _, err := s.k.Attachments(s.Context(), ann, c.ID, "", "", documents.Page{Limit: 100})
+	s.ok(err)
+	try := func(text string) {
+		f := s.filter(text)
+		want := []string{}
+		for _, a := range all {
+			if f.Match(a.Attributes) {
+				want = append(want, a.File)
+			}
+		}
+		slices.Sort(want)
+		for by, find := range map[string]func() ([]documents.Scored, error){
+			"words": func() ([]documents.Scored, error) { return s.k.Words(s.Context(), ann, c.ID, "roses", f, 100) },
+			"near": func() ([]documents.Scored, error) {
+				return s.k.Near(s.Context(), ann, c.ID, model, direction(0), f, 100)
+			},
+		} {
+			hits, err := find()
+			s.ok(err)
+			var ids []int64
+			for _, h := range hits {
+				ids = append(ids, h.ID)
+			}
+			found, err := s.k.Passages(s.Context(), ann, ids)
+			s.ok(err)
+			got := []string{}
+			for _, p := range found {
+				got = append(got, p.File)
+			}
+			if slices.Sort(got); !slices.Equal(got, want) {
+				s.Errorf("%s, %s: %d files, want %d", text, by, len(got), len(want))
+			}
+		}
+	}
+	asked := []string{`""`, `"a"`, `"a\u0000b"`, `"\u0000"`, `"é"`, `"1"`, `"\ud800"`, `true`, `0`, `-0`, `1.0`, `1e0`, `0.1`, `0.10000000000000000555`, `1e300`, `1e-400`, `9007199254740992`, `0.3`}
+	for _, kind := range []string{"eq", "ne", "gt", "gte", "lt", "lte"} {
+		for _, v := range asked {
+			try(fmt.Sprintf(`{"type":%q,"key":"k","value":%s}`, kind, v))
+		}
+	}
+	list := strings.Join(asked, ",")
+	for _, text := range []string{
+		`{"type":"in","key":"k","value":[` + list + `]}`, `{"type":"nin","key":"k","value":[` + list + `]}`,
+		`{"type":"in","key":"k","value":[]}`, `{"type":"nin","key":"k","value":[]}`,
+		`{"type":"eq","key":"k\u0000","value":1}`, `{"type":"nin","key":"k\u0000","value":[1]}`, `{"type":"lt","key":"\u0000k","value":1}`,
+		`{"type":"eq","key":"missing","value":"a"}`, `{"type":"ne","key":"missing","value":"a"}`, `{"type":"eq","key":"'; drop table x; --","value":"$1"}`,
+		`{"type":"or","filters":[{"type":"eq","key":"k","value":"a"},{"type":"and","filters":[{"type":"gt","key":"other","value":3},{"type":"lt","key":"other","value":6}]}]}`,
+		`{"type":"and","filters":[{"type":"or","filters":[{"type":"eq","key":"k","value":"a"},{"type":"eq","key":"k","value":true}]},{"type":"nin","key":"other","value":[2]}]}`,
+	} {
+		try(text)
+	}
 }
 
 // putInAgain takes a file out and puts it in again while somebody is at work on

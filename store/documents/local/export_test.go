@@ -19,7 +19,7 @@ func (k *Keeper) WordsInMemory(collection string, generation int64) bool {
 }
 
 // Stored finds passages by FTS5, whatever is in memory.
-func (k *Keeper) Stored(ctx context.Context, collection, query string, f documents.Filter, limit int) ([]documents.Scored, error) {
+func (k *Keeper) Stored(ctx context.Context, collection, query string, f *documents.Filter, limit int) ([]documents.Scored, error) {
 	a := asked{terms: documents.Terms(query), limit: limit}
 	var err error
 	if err = k.db.Scan(ctx, "select n from collections where id = ?", []any{collection}, &a.number); err != nil {

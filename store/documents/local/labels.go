@@ -63,7 +63,7 @@ func (k *Keeper) labels(ctx context.Context, collection string, generation int64
 
 // allowed returns the runs of passages that a filter lets through, ascending,
 // and whether it is any filter at all.
-func (k *Keeper) allowed(ctx context.Context, collection string, generation int64, f documents.Filter) ([][2]int64, bool, error) {
+func (k *Keeper) allowed(ctx context.Context, collection string, generation int64, f *documents.Filter) ([][2]int64, bool, error) {
 	if f == nil {
 		return nil, false, nil
 	}

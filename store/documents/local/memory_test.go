@@ -51,10 +51,6 @@ func bring(t *testing.T, k *local.Keeper, collection, name string, texts []strin
 	return f
 }
 
-type named string
-
-func (n named) Match(a map[string]any) bool { return a["name"] == string(n) }
-
 // TestWordsInMemory holds what is found by the index in memory against what FTS5
 // finds, before and after files come and go.
 func TestWordsInMemory(t *testing.T) {
@@ -83,8 +79,8 @@ func TestWordsInMemory(t *testing.T) {
 		files[name] = bring(t, k, c.ID, name, texts(900)).ID
 	}
 	queries := []string{"pump30 valve7", "k20_heap20", "E17-17 and valves20?", "x31東京 grosse9", "groesse größe12 GRÖSSE80", "nothing of this", "東京", "f1"}
-	type find func(f documents.Filter, query string) ([]documents.Scored, error)
-	all := func(f documents.Filter, find find) (all [][]documents.Scored) {
+	type find func(f *documents.Filter, query string) ([]documents.Scored, error)
+	all := func(f *documents.Filter, find find) (all [][]documents.Scored) {
 		for _, q := range queries {
 			hits, err := find(f, q)
 			if err != nil {
@@ -94,13 +90,13 @@ func TestWordsInMemory(t *testing.T) {
 		}
 		return all
 	}
-	ask := func(f documents.Filter) [][]documents.Scored {
-		return all(f, func(f documents.Filter, q string) ([]documents.Scored, error) {
+	ask := func(f *documents.Filter) [][]documents.Scored {
+		return all(f, func(f *documents.Filter, q string) ([]documents.Scored, error) {
 			return k.Words(t.Context(), ann, c.ID, q, f, 40)
 		})
 	}
-	stored := func(f documents.Filter) [][]documents.Scored {
-		return all(f, func(f documents.Filter, q string) ([]documents.Scored, error) {
+	stored := func(f *documents.Filter) [][]documents.Scored {
+		return all(f, func(f *documents.Filter, q string) ([]documents.Scored, error) {
 			return k.Stored(t.Context(), c.ID, q, f, 40)
 		})
 	}
@@ -127,7 +123,10 @@ func TestWordsInMemory(t *testing.T) {
 		}
 		return c.Generation
 	}
-	filter := named("f1")
+	filter, err := documents.ParseFilter([]byte(`{"type":"eq","key":"name","value":"f1"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
 	want, filtered := stored(nil), stored(filter)
 	if err := k.Warm(t.Context(), c.ID); err != nil {
 		t.Fatal(err)

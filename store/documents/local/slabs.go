@@ -308,7 +308,7 @@ func (s *slabs) makeVectors(ctx context.Context, collection string, e *slab) err
 }
 
 // Near finds passages by vectors.
-func (k *Keeper) Near(ctx context.Context, by documents.Reader, collection, model string, v []float32, filter documents.Filter, most int) ([]documents.Scored, error) {
+func (k *Keeper) Near(ctx context.Context, by documents.Reader, collection, model string, v []float32, filter *documents.Filter, most int) ([]documents.Scored, error) {
 	c, err := k.Collection(ctx, by, collection)
 	switch {
 	case err != nil:

@@ -116,7 +116,7 @@ type asked struct {
 }
 
 // Words finds passages of one collection by words.
-func (k *Keeper) Words(ctx context.Context, by documents.Reader, collection, query string, filter documents.Filter, limit int) ([]documents.Scored, error) {
+func (k *Keeper) Words(ctx context.Context, by documents.Reader, collection, query string, filter *documents.Filter, limit int) ([]documents.Scored, error) {
 	var generation int64
 	a := asked{terms: documents.Terms(query), limit: limit}
 	err := k.db.Scan(ctx, "select n, generation from collections where id = ? and "+seen, []any{collection, by.All, by.Person, by.Person}, &a.number, &generation)

@@ -229,23 +229,11 @@ func (k *Keeper) PassagesOf(ctx context.Context, by documents.Reader, collection
 	return k.passages(ctx, by, "a.collection = $3 and a.file = $4", collection, file)
 }
 
-// allowed returns the attachments that a filter lets through; nil for all.
-func (k *Keeper) allowed(ctx context.Context, collection string, f documents.Filter) ([]int64, error) {
-	if f == nil {
-		return nil, nil
-	}
-	list, err := attachments(ctx, k.pool, "collection = $1 and status = 'completed'", collection)
-	out := []int64{}
-	for _, a := range list {
-		if f.Match(a.Attributes) {
-			out = append(out, a.n)
-		}
-	}
-	return out, err
-}
-
-func (k *Keeper) scored(ctx context.Context, sql string, args ...any) ([]documents.Scored, error) {
-	rows, err := k.pool.Query(ctx, sql, args...)
+// scored finds passages with what stands for FILTER in a query.
+func (k *Keeper) scored(ctx context.Context, sql string, filter *documents.Filter, args ...any) ([]documents.Scored, error) {
+	q := query{args}
+	sql = strings.Replace(sql, "FILTER", q.matches(filter), 1)
+	rows, err := k.pool.Query(ctx, sql, q.args...)
 	if err != nil {
 		return nil, meaning(err)
 	}
@@ -254,12 +242,8 @@ func (k *Keeper) scored(ctx context.Context, sql string, args ...any) ([]documen
 }
 
 // Words finds passages of one collection by words.
-func (k *Keeper) Words(ctx context.Context, by documents.Reader, collection, query string, filter documents.Filter, most int) ([]documents.Scored, error) {
+func (k *Keeper) Words(ctx context.Context, by documents.Reader, collection, query string, filter *documents.Filter, most int) ([]documents.Scored, error) {
 	if _, err := k.Collection(ctx, by, collection); err != nil {
-		return nil, err
-	}
-	runs, err := k.allowed(ctx, collection, filter)
-	if err != nil {
 		return nil, err
 	}
 	var terms []string
@@ -275,7 +259,7 @@ func (k *Keeper) Words(ctx context.Context, by documents.Reader, collection, que
 	if err != nil || len(w.terms) == 0 {
 		return nil, err
 	}
-	list, err := k.scored(ctx, ranking, collection, runs, strings.Join(w.terms, " | "), w.terms, w.weights, most)
+	list, err := k.scored(ctx, ranking, filter, collection, strings.Join(w.terms, " | "), w.terms, w.weights, most)
 	for i := range list {
 		list[i].Share = min(1, list[i].Score/w.whole)
 	}
@@ -285,12 +269,12 @@ func (k *Keeper) Words(ctx context.Context, by documents.Reader, collection, que
 // ranking is near to BM25: ts_rank grows with how often a word is there as BM25
 // does with k1 = 1.2, headings counting more, and the length of a passage, beside
 // the mean of those found, does the rest.
-const ranking = `with t as materialized (select to_tsquery('words', q) as q, weight from unnest($4::text[], $5::float8[]) x (q, weight)),
+const ranking = `with t as materialized (select to_tsquery('words', q) as q, weight from unnest($3::text[], $4::float8[]) x (q, weight)),
 	found as (select p.id, p.tokens / nullif(avg(p.tokens) over (), 0) as length,
 			(select sum(t.weight * ts_rank('{0.75, 0.75, 0.75, 1}', p.words, t.q)) from t where p.words @@ t.q) as score
 		from passages p join attachments a on a.n = p.attachment
-		where a.collection = $1 and a.status = 'completed' and ($2::bigint[] is null or a.n = any ($2)) and p.words @@ to_tsquery('words', $3))
-	select id, (score * 2.2 / (1.3 + 0.9 * coalesce(length, 1)))::float8 as score from found order by score desc, id limit $6`
+		where a.collection = $1 and a.status = 'completed' and FILTER and p.words @@ to_tsquery('words', $2))
+	select id, (score * 2.2 / (1.3 + 0.9 * coalesce(length, 1)))::float8 as score from found order by score desc, id limit $5`
 
 // weighed is what of a question is looked for.
 type weighed struct {
@@ -328,7 +312,7 @@ func (k *Keeper) weigh(ctx context.Context, collection string, terms []string) (
 }
 
 // Near finds passages by vectors.
-func (k *Keeper) Near(ctx context.Context, by documents.Reader, collection, model string, v []float32, filter documents.Filter, most int) ([]documents.Scored, error) {
+func (k *Keeper) Near(ctx context.Context, by documents.Reader, collection, model string, v []float32, filter *documents.Filter, most int) ([]documents.Scored, error) {
 	c, err := k.Collection(ctx, by, collection)
 	switch {
 	case err != nil:
@@ -340,14 +324,13 @@ func (k *Keeper) Near(ctx context.Context, by documents.Reader, collection, mode
 	case len(v) != c.Dims:
 		return nil, fmt.Errorf("%w: the vector has %d numbers, those of the collection %d", documents.ErrInvalid, len(v), c.Dims)
 	}
-	runs, err := k.allowed(ctx, collection, filter)
-	if err != nil || most < 1 {
-		return nil, err
+	if most < 1 {
+		return nil, nil
 	}
 	return k.scored(ctx, `select p.id, 1 - (v.vector <=> $1::real[]::vector) as score from collections c join attachments a on a.collection = c.id join passages p on p.attachment = a.n
 		join vectors v on v.passage = p.id and v.slot = c.slot
-		where c.id = $2 and c.model = $3 and a.status = 'completed' and ($4::bigint[] is null or a.n = any ($4)) order by v.vector <=> $1::real[]::vector, p.id limit $5`,
-		v, collection, model, runs, most)
+		where c.id = $2 and c.model = $3 and a.status = 'completed' and FILTER order by v.vector <=> $1::real[]::vector, p.id limit $4`,
+		filter, v, collection, model, most)
 }
 
 const ofCollection = "(select p.id from passages p join attachments a on a.n = p.attachment where a.collection = $1)"

@@ -74,7 +74,7 @@ type Query struct {
 	Text        string
 	K           int // results; 0 for 8, at most 50
 	Mode        Mode
-	Filter      documents.Filter
+	Filter      *documents.Filter
 	Rerank      bool    // where there is a reranker
 	MinScore    float64 // results below are left out
 }

@@ -195,7 +195,7 @@ func TestSeveralCollections(t *testing.T) {
 
 func TestFilterRerankAndScore(t *testing.T) {
 	w := newWorld(t)
-	f, err := search.ParseFilter([]byte(`{"type":"gte","key":"year","value":2021}`))
+	f, err := documents.ParseFilter([]byte(`{"type":"gte","key":"year","value":2021}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +259,7 @@ func TestFilters(t *testing.T) {
 		`{"type":"and","filters":[{"type":"eq","key":"ok","value":true},{"type":"eq","key":"lang","value":"en"}]}`: false,
 		`{"type":"or","filters":[{"type":"eq","key":"ok","value":true},{"type":"eq","key":"lang","value":"en"}]}`:  true,
 	} {
-		f, err := search.ParseFilter([]byte(filter))
+		f, err := documents.ParseFilter([]byte(filter))
 		if err != nil {
 			t.Errorf("%s: %v", filter, err)
 			continue
@@ -271,11 +271,11 @@ func TestFilters(t *testing.T) {
 	deep := strings.Repeat(`{"type":"and","filters":[`, 20) + `{"type":"eq","key":"a","value":1}` + strings.Repeat("]}", 20)
 	for _, bad := range []string{`{}`, `[]`, `{"type":"eq"}`, `{"type":"eq","key":"a","value":{}}`, `{"type":"like","key":"a","value":1}`,
 		`{"type":"and"}`, `{"type":"in","key":"a","value":1}`, `{"type":"in","key":"a","value":[[]]}`, deep, `{"type":"eq","key":"a","value":null}`} {
-		if _, err := search.ParseFilter([]byte(bad)); !errors.Is(err, documents.ErrInvalid) {
+		if _, err := documents.ParseFilter([]byte(bad)); !errors.Is(err, documents.ErrInvalid) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
-	if f, err := search.ParseFilter([]byte("null")); f != nil || err != nil {
+	if f, err := documents.ParseFilter([]byte("null")); f != nil || err != nil {
 		t.Errorf("null: %v, %v", f, err)
 	}
 }
@@ -283,7 +283,7 @@ func TestFilters(t *testing.T) {
 func FuzzParseFilter(f *testing.F) {
 	f.Add([]byte(`{"type":"and","filters":[{"type":"eq","key":"a","value":1},{"type":"in","key":"b","value":["x",true]}]}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		p, err := search.ParseFilter(b)
+		p, err := documents.ParseFilter(b)
 		if err == nil && p != nil {
 			p.Match(map[string]any{"a": 1.0, "b": "x"})
 			p.Match(nil)
@@ -314,12 +314,12 @@ func TestLargeFilters(t *testing.T) {
 		}
 		return b
 	}
-	if f, err := search.ParseFilter(in(10_000)); err != nil || !f.Match(map[string]any{"k": 0.0}) || f.Match(map[string]any{"k": "0"}) {
+	if f, err := documents.ParseFilter(in(10_000)); err != nil || !f.Match(map[string]any{"k": 0.0}) || f.Match(map[string]any{"k": "0"}) {
 		t.Errorf("%v, %v", f, err)
 	}
 	many := []byte(`{"type":"and","filters":[` + string(in(6000)) + "," + string(in(6000)) + "]}")
 	for _, b := range [][]byte{in(10_001), many, []byte(`{"type":"eq","key":"k","value":"` + strings.Repeat("x", 300<<10) + `"}`)} {
-		if _, err := search.ParseFilter(b); !errors.Is(err, documents.ErrInvalid) {
+		if _, err := documents.ParseFilter(b); !errors.Is(err, documents.ErrInvalid) {
 			t.Errorf("a filter of %d bytes: %v", len(b), err)
 		}
 	}

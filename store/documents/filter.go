@@ -1,12 +1,10 @@
-package search
+package documents
 
 import (
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-
-	"onebit/store/documents"
 )
 
 const (
@@ -16,12 +14,13 @@ const (
 	filterBytes  = 256 << 10
 )
 
-// node is a filter as the API writes it: a comparison, or several joined.
-type node struct {
+// Filter selects attachments by their attributes, as the API writes it: a comparison, or several joined. Nil selects all.
+// ParseFilter makes one.
+type Filter struct {
 	Type    string          `json:"type"`
 	Key     string          `json:"key"`
 	Value   json.RawMessage `json:"value"`
-	Filters []node          `json:"filters"`
+	Filters []Filter        `json:"filters"`
 
 	value any
 	set   map[any]bool
@@ -33,19 +32,19 @@ type node struct {
 //	{"type": "and|or", "filters": [...]}
 //
 // Nothing, or null, is no filter.
-func ParseFilter(b []byte) (documents.Filter, error) {
+func ParseFilter(b []byte) (*Filter, error) {
 	if len(b) == 0 || string(b) == "null" {
 		return nil, nil
 	}
 	if len(b) > filterBytes {
-		return nil, fmt.Errorf("%w: the filter is longer than %d bytes", documents.ErrInvalid, filterBytes)
+		return nil, fmt.Errorf("%w: the filter is longer than %d bytes", ErrInvalid, filterBytes)
 	}
-	var n node
+	var n Filter
 	if err := json.Unmarshal(b, &n); err != nil {
-		return nil, fmt.Errorf("%w: the filter: %w", documents.ErrInvalid, err)
+		return nil, fmt.Errorf("%w: the filter: %w", ErrInvalid, err)
 	}
 	if err := n.check(0, &size{}); err != nil {
-		return nil, fmt.Errorf("%w: the filter: %w", documents.ErrInvalid, err)
+		return nil, fmt.Errorf("%w: the filter: %w", ErrInvalid, err)
 	}
 	return &n, nil
 }
@@ -53,7 +52,7 @@ func ParseFilter(b []byte) (documents.Filter, error) {
 // size is what was seen of a filter: each file of a collection is held against it.
 type size struct{ parts, values int }
 
-func (n *node) check(depth int, seen *size) error {
+func (n *Filter) check(depth int, seen *size) error {
 	if seen.parts++; depth > filterDepth || seen.parts > filterParts {
 		return fmt.Errorf("it has more than %d parts, or is deeper than %d", filterParts, filterDepth)
 	}
@@ -101,14 +100,14 @@ func scalar(v any) bool {
 	return false
 }
 
-// Match tells whether attributes fit. A missing one is unequal to everything
+// Match tells whether an attachment's attributes fit. A missing one is unequal to everything
 // and neither larger nor smaller.
-func (n *node) Match(a map[string]any) bool {
+func (n *Filter) Match(a map[string]any) bool {
 	switch n.Type {
 	case "and":
-		return !slices.ContainsFunc(n.Filters, func(f node) bool { return !f.Match(a) })
+		return !slices.ContainsFunc(n.Filters, func(f Filter) bool { return !f.Match(a) })
 	case "or":
-		return slices.ContainsFunc(n.Filters, func(f node) bool { return f.Match(a) })
+		return slices.ContainsFunc(n.Filters, func(f Filter) bool { return f.Match(a) })
 	}
 	v, there := a[n.Key]
 	switch n.Type {

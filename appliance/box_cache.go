@@ -293,8 +293,8 @@ func (b *box) cacheFamilies() []telemetry.Family {
 		return telemetry.Family{Name: "onebit_prompt_cache_" + name, Help: help, Values: []telemetry.Value{{Value: float64(n)}}}
 	}
 	return []telemetry.Family{
-		family("hits", "Requests of which something was reused, as their servers counted.", s.Hits),
-		family("misses", "Requests of which nothing was.", s.Misses),
+		family("hits", "Requests of which 32 tokens or more were reused, as their servers counted.", s.Hits),
+		family("misses", "Requests of which less was.", s.Misses),
 		family("prompt_tokens", "Tokens of all prompts.", s.Prompt),
 		family("saved_tokens", "Tokens of prompts that were not computed again.", s.Saved),
 		family("expected_tokens", "Tokens of prompts that were expected to be reused.", s.Expected),

@@ -126,7 +126,7 @@ func (p program) answer(ctx context.Context, source route.Source, o backend.Opti
 		return errors.Join(errors.New("the policy brings no decision"), err)
 	}
 	if names := strangers(q.rules, q.devices); names != "" {
-		fmt.Fprintf(p.stderr, "1bit route: note: the policy names %s, which is not among the devices here; in a box it may be a model\n", names)
+		fmt.Fprintf(p.stderr, "1bit route: note: the policy names %s: no device here is called so; in a box it may be a model\n", names)
 	}
 	fmt.Fprintf(p.stderr, "1bit route: decided in %v: %s\n", time.Since(scored).Round(time.Microsecond), dec.Reason)
 	fmt.Fprintf(p.stdout, "%s %.2f %s\n", a.Class, a.Confidence, dec.Candidates[0])

@@ -176,7 +176,7 @@ func (p program) layaLines(a *assembly) {
 	}
 	p.say("%s classifies, %s chooses among %s", a.routing.source, rule, strings.Join(devices, ", "))
 	if names := strangers(a.routing.rules, append(devices, a.plan.Name)); names != "" {
-		p.say("warning: the policy names %s, which is not here: see what it chooses among", names)
+		p.say("warning: the policy names %s: no candidate here is called so; see what it chooses among", names)
 	}
 }
 

@@ -164,6 +164,10 @@ func TestRouteCommand(t *testing.T) {
 			t.Errorf("%s: %v, %q, %q", name, err, out.String(), errs.String())
 		}
 	}
+	code, out, errs := command(t, 30*time.Second, "route", "--state", "write a python function", "--devices", "hrx,cpu", "--policy", st.file("odd.json", `{"classes":{"code":{"device":"hrxx"}},"default":"cpu"}`))
+	if code != 0 || !strings.HasSuffix(out, " cpu\n") || !strings.Contains(errs, "the policy names hrxx: no device here is called so") {
+		t.Errorf("a name that nobody has: exit %d, %q, %q", code, out, errs)
+	}
 	for want, args := range map[string][]string{
 		"--state is needed":      {},
 		"the text is empty":      {"--state", " "},

@@ -174,5 +174,5 @@ case "${1:-quick}" in
     (cd extensions/bench && go vet . && go build -o ../../bin/benchext .)
     bin/benchext -bin bin/1bit -guests bin/bench $([ ! -e $laya ] || echo "-laya $laya") ${BENCH_ARGS:-}
     ;;
-  *) echo "usage: test.sh quick|e2e|all|bench-engine|bench-embed|bench-decide|bench-rag|bench-route|bench-proxy|bench-edge|bench-ext" >&2; exit 2 ;;
+  *) echo "usage: test.sh quick|e2e|all|bench-engine|bench-embed|bench-decide|bench-rag|bench-route|bench-cache|bench-proxy|bench-edge|bench-ext" >&2; exit 2 ;;
 esac

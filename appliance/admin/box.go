@@ -69,7 +69,7 @@ type PromptCache struct {
 	Bytes     int64              `json:"bytes" about:"that they take"`
 	Entries   int                `json:"entries" about:"files, each with the state of a conversation"`
 	Marked    int                `json:"marked" about:"of them, those that a client wants kept"`
-	Hits      int64              `json:"hits" about:"requests of which something was reused, as their servers counted"`
+	Hits      int64              `json:"hits" about:"requests of which 32 tokens or more were reused, as their servers counted"`
 	Misses    int64              `json:"misses"`
 	Prompt    int64              `json:"prompt_tokens" about:"of all prompts since the start"`
 	Saved     int64              `json:"saved_tokens" about:"of them, those that were not computed again"`

@@ -68,6 +68,9 @@ func (b *builder) metadata() {
 	b.own("attention.head_count", uint32(s.Heads))
 	b.own("attention.head_count_kv", uint32(s.KVHeads))
 	b.own("attention.layer_norm_rms_epsilon", float32(1e-6))
+	if s.recurrent() {
+		b.recurrence()
+	}
 	if s.Arch == "llama" {
 		b.own("vocab_size", uint32(s.Vocab))
 		b.own("rope.dimension_count", uint32(s.HeadDim))
@@ -197,7 +200,11 @@ func (b *builder) tensors() {
 		b.ropeFreqs()
 	}
 	for i := range s.Layers {
-		b.layer(i)
+		if s.recurrent() {
+			b.recurrent(i)
+		} else {
+			b.layer(i)
+		}
 	}
 }
 

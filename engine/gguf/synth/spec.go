@@ -12,7 +12,7 @@ import (
 
 // Spec says which model to make. Sizes are in elements.
 type Spec struct {
-	Arch    string `json:"arch"`    // llama, qwen2, qwen3 or gemma3
+	Arch    string `json:"arch"`    // llama, qwen2, qwen3, gemma3 or mamba
 	Layers  int    `json:"layers"`  // blocks of attention and feed-forward
 	Width   int    `json:"width"`   // of the embedding
 	Heads   int    `json:"heads"`   // query heads
@@ -71,6 +71,8 @@ func Tiny(arch string, t tensor.Type) Spec {
 	case "gemma3":
 		s.Rope.Base, s.HeadDim, s.Heads, s.KVHeads = 1e6, 32, 4, 2
 		s.Layers, s.Window, s.Tied = 6, 16, true
+	case "mamba":
+		s.Heads, s.KVHeads, s.HeadDim, s.FFN = 0, 0, 0, 0
 	}
 	return s
 }
@@ -78,8 +80,11 @@ func Tiny(arch string, t tensor.Type) Spec {
 // Wide is Tiny with rows that are multiples of 256, for types with that block.
 func Wide(arch string, t tensor.Type) Spec {
 	s := Tiny(arch, t)
-	s.Width, s.FFN, s.HeadDim = 256, 512, 64
-	s.Heads, s.KVHeads = 4, 2
+	s.Width = 256
+	if !s.recurrent() {
+		s.FFN, s.HeadDim = 512, 64
+		s.Heads, s.KVHeads = 4, 2
+	}
 	return s
 }
 
@@ -96,10 +101,10 @@ func QwenHalfB(t tensor.Type) Spec {
 
 // check refuses what no file can be made of.
 func (s *Spec) check() error {
-	if min(s.Layers, s.Width, s.Heads, s.KVHeads, s.HeadDim, s.FFN, s.Context) < 1 {
+	if min(s.Layers, s.Width, s.Context) < 1 || !s.recurrent() && min(s.Heads, s.KVHeads, s.HeadDim, s.FFN) < 1 {
 		return fmt.Errorf("a size of %+v is missing", *s)
 	}
-	if s.Heads%s.KVHeads != 0 {
+	if !s.recurrent() && s.Heads%s.KVHeads != 0 {
 		return fmt.Errorf("%d heads are no multiple of %d", s.Heads, s.KVHeads)
 	}
 	switch s.Arch {
@@ -107,7 +112,7 @@ func (s *Spec) check() error {
 		if s.Heads*s.HeadDim != s.Width {
 			return fmt.Errorf("%s: %d heads of %d are not the width %d", s.Arch, s.Heads, s.HeadDim, s.Width)
 		}
-	case "qwen3", "gemma3":
+	case "qwen3", "gemma3", "mamba":
 	default:
 		return fmt.Errorf("unknown architecture %q", s.Arch)
 	}
@@ -129,6 +134,9 @@ func (s *Spec) check() error {
 	}
 	return nil
 }
+
+// recurrent reports whether the model has a state in place of attention.
+func (s *Spec) recurrent() bool { return s.Arch == "mamba" }
 
 func (s *Spec) tokenizer() string {
 	switch {

@@ -22,11 +22,13 @@ func main() {
 }
 
 func run() error {
-	arch := flag.String("arch", "llama", "llama, qwen2, qwen3 or gemma3")
+	arch := flag.String("arch", "llama", "llama, qwen2, qwen3, gemma3 or mamba")
 	kind := flag.String("type", "Q8_0", "storage type of the matrices, such as Q4_K")
 	half := flag.Bool("half", false, "the shape of Qwen2.5-0.5B instead of a tiny model")
 	wide := flag.Bool("wide", false, "rows that are multiples of 256")
 	spec := flag.String("spec", "", "a file that holds the whole description as JSON, instead of all this")
+	context := flag.Int("context", 0, "tokens that the model claims to be trained on, instead of a tiny model's")
+	window := flag.Int("window", 0, "tokens of sliding attention, instead of a tiny model's")
 	seed := flag.Uint64("seed", 1, "seed of the weights")
 	out := flag.String("o", "", "the file to write")
 	flag.Parse()
@@ -38,6 +40,12 @@ func run() error {
 		return err
 	}
 	s.Seed = *seed
+	if *context > 0 {
+		s.Context = *context
+	}
+	if *window > 0 {
+		s.Window = *window
+	}
 	if *spec != "" {
 		b, err := os.ReadFile(*spec)
 		if err != nil {

@@ -118,19 +118,16 @@ func (c *chatResponder) keep(e batch.Event) {
 	st.whole.Add(c.split(st, e)...)
 }
 
-// opening adds the chunk with the role, once for each choice. Progress has
-// chunks of its own.
+// opening adds the chunk with the role, before the text of each choice. Progress
+// has chunks of its own, with the role too, as llama-server's have: so whoever
+// leaves them out loses nothing.
 func (c *chatResponder) opening(list []chatAnswer, e batch.Event) []chatAnswer {
 	st := &c.choices[e.Index]
-	delta := deltaView{}
-	if !st.begun {
-		delta.Role = "assistant"
-		delta.Content = new(string)
-	} else if c.job.progress(e) == nil {
+	if st.begun {
 		return list
 	}
-	st.begun = true
-	return append(list, c.chunk(e, delta))
+	st.begun = c.job.progress(e) == nil
+	return append(list, c.chunk(e, deltaView{Role: "assistant", Content: new(string)}))
 }
 
 // ending is the last chunk of a choice.

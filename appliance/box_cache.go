@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"onebit/appliance/telemetry"
 	"onebit/engine"
 	"onebit/engine/backend"
+	"onebit/engine/plan"
 	"onebit/engine/recipe"
 	"onebit/store"
 )
@@ -199,7 +201,21 @@ func (b *box) cached(spec pool.ModelSpec, c *pool.Children) engine.Backend {
 	if !slotted(of.Device) || of.Role != recipe.Chat || of.Dialect != backend.Llama || spec.Options.SlotDir == "" {
 		return c.Backend()
 	}
-	return b.cache.Wrap(spec.Name, identityOf(spec, of), c.Backend())
+	return b.cache.Wrap(spec.Name, identityOf(spec, of), traitsOf(spec, of), c.Backend())
+}
+
+// traitsOf says what llama-server cannot do with the states of a model. A recurrent one has no way back. Layers that look
+// at a window forget what is before it; with --swa-full they do so only in files.
+func traitsOf(spec pool.ModelSpec, of backend.ChildSpec) promptcache.Traits {
+	p, err := plan.Open(spec.Options.Model, plan.Options{Context: spec.Options.Context, Parallel: spec.Options.Parallel})
+	if err != nil {
+		return promptcache.Traits{} // it shows in the answers
+	}
+	full := slices.Contains(of.Args, "--swa-full")
+	return promptcache.Traits{
+		Whole:      p.Cache.State > 0 || p.Cache.Window > 0 && !full,
+		WholeFiles: p.Cache.State > 0 || p.Cache.Window > 0,
+	}
 }
 
 // identityOf says what made the states that fit a server: the model's file, how it is started, and the program's build.

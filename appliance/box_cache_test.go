@@ -7,6 +7,9 @@ import (
 	"time"
 
 	main "onebit/appliance"
+	"onebit/appliance/promptcache"
+	"onebit/engine/gguf/synth"
+	"onebit/engine/tensor"
 	"onebit/store"
 )
 
@@ -34,6 +37,30 @@ func TestStatesFitTheirFiles(t *testing.T) {
 		} else {
 			was = now
 		}
+	}
+}
+
+// TestTraitsOfModels: what llama-server cannot cut back is known from a model's file.
+func TestTraitsOfModels(t *testing.T) {
+	for arch, want := range map[string][2]promptcache.Traits{ // without --swa-full and with it
+		"qwen3":  {{}, {}},
+		"gemma3": {{Whole: true, WholeFiles: true}, {WholeFiles: true}},
+		"mamba":  {{Whole: true, WholeFiles: true}, {Whole: true, WholeFiles: true}},
+	} {
+		w, err := synth.Model(synth.Tiny(arch, tensor.Q8_0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), "m.gguf")
+		if err := w.WriteFile(file); err != nil {
+			t.Fatal(err)
+		}
+		if got := [2]promptcache.Traits{main.Traits(file), main.Traits(file, "--swa-full")}; got != want {
+			t.Errorf("%s: %+v", arch, got)
+		}
+	}
+	if got := main.Traits("there is none"); got != (promptcache.Traits{}) {
+		t.Errorf("%+v", got)
 	}
 }
 

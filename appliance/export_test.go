@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"onebit/appliance/pool"
+	"onebit/appliance/promptcache"
 	"onebit/engine/backend"
 	"onebit/store"
 	"onebit/store/documents"
@@ -45,6 +46,11 @@ func ParseEngines(args []string, getenv func(string) string) error {
 // Identity is what made the states of a server, by its command line.
 func Identity(program string, args ...string) string {
 	return identityOf(pool.ModelSpec{Version: "1"}, backend.ChildSpec{Program: program, Args: args})
+}
+
+// Traits are what is known of a model's states, by its file and the command line.
+func Traits(file string, args ...string) promptcache.Traits {
+	return traitsOf(pool.ModelSpec{Options: backend.Options{Model: file}}, backend.ChildSpec{Args: args})
 }
 
 // ScopeOfKey is whose a key's prompts are, and Unwritten whether they are kept from the disk.

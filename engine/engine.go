@@ -77,8 +77,9 @@ type Chunk struct {
 	// anything. What writes pieces on may hold this one back until then.
 	More bool
 
-	// Reuse is what of the prompt was not computed again, as the server counted: with a whole answer or the last piece, and only where somebody
-	// keeps the states of conversations. Nil where nothing is known.
+	// Reuse is what of the prompt is not computed again, as the server counted, where somebody keeps the states of
+	// conversations: with a whole answer, with the last piece, and with the first one when the server has said it before
+	// that. Kept is known with the whole and the last alone. Nil where nothing is known.
 	Reuse *Reuse
 
 	// Raw[ModelAt:ModelEnd] is the JSON value of the member model. Both are 0 when the backend has not looked.

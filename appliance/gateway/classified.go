@@ -68,7 +68,7 @@ func (g *Gateway) byClass(ctx context.Context, w *reply, r *http.Request, req *e
 		rest:   slices.DeleteFunc(slices.Clone(o.Ranked), func(label string) bool { return label == to.label || of(label) == nil }),
 		settle: func(ctx context.Context, s extensions.Served) { g.cfg.Decider.Settle(ctx, o, s) },
 	}
-	w.Header().Set("X-1bit-Route-Why", o.Why)
+	w.Header().Set(whyHeader, o.Why)
 	for name, value := range o.Headers {
 		w.Header().Set(name, value)
 	}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"onebit/engine"
@@ -105,6 +106,9 @@ type chosen struct {
 	settle   func(context.Context, extensions.Served)
 }
 
+// whyHeader says why a model was chosen.
+const whyHeader = "X-1bit-Route-Why"
+
 // choose finds the model of a request: the one that it names, or the one that the box decides on.
 func (g *Gateway) choose(ctx context.Context, w *reply, r *http.Request, a asked) (chosen, error) {
 	if g.leftToUs(a.req.Kind, a.req.Model) {
@@ -141,7 +145,9 @@ func (g *Gateway) decide(ctx context.Context, w *reply, r *http.Request, a asked
 		}
 	}
 	o := g.cfg.Decider.Decide(ctx, in)
-	c := chosen{name: cmp.Or(o.Candidate, from[0].ID), want: a.want, refusal: o.Refusal, patience: o.Patience, why: o.Why}
+	var why string // what is expected of a cache is not said before the server has
+	why, _, w.expects = strings.Cut(o.Why, "; cached=")
+	c := chosen{name: cmp.Or(o.Candidate, from[0].ID), want: a.want, refusal: o.Refusal, patience: o.Patience, why: why}
 	if len(o.Ranked) > 1 {
 		c.rest = o.Ranked[1:]
 	}
@@ -156,7 +162,7 @@ func (g *Gateway) decide(ctx context.Context, w *reply, r *http.Request, a asked
 		line = strconv.AppendFloat(append(line, ' '), o.Confidence, 'f', 2, 64)
 		w.Header().Set("X-1bit-Route", string(append(append(line, ' '), device...)))
 	}
-	w.Header().Set("X-1bit-Route-Why", o.Why)
+	w.Header().Set(whyHeader, why)
 	for name, value := range o.Headers {
 		w.Header().Set(name, value)
 	}

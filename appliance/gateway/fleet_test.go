@@ -119,7 +119,7 @@ func (d *door) Scope(context.Context) string { return "its key" }
 type spy struct {
 	*backend.Remote
 	seen  logbook
-	reuse *engine.Reuse // what whole answers say
+	reuse *engine.Reuse // what all pieces of answers say
 }
 
 func (s *spy) Generate(ctx context.Context, req *engine.Request, emit func(engine.Chunk) error) (engine.Usage, error) {

@@ -170,7 +170,7 @@ func (g *Gateway) answer(ctx context.Context, w *reply, l *lease, req *engine.Re
 		h.Set("Content-Type", "application/json")
 		h.Set("Cache-Control", "no-store")
 		h.Set("Content-Length", strconv.Itoa(len(raw)))
-		w.reused(c)
+		w.reused(c.Reuse, false)
 		_, err := w.Write(raw)
 		return err
 	})
@@ -181,17 +181,24 @@ func (g *Gateway) answer(ctx context.Context, w *reply, l *lease, req *engine.Re
 	return err
 }
 
-// reused says what came of keeping the state of prompts, with a whole answer: of a stream the header has gone by then.
-func (w *reply) reused(c engine.Chunk) {
-	r := c.Reuse
+// reused says what came of keeping the state of prompts, in the server's own count, before the first byte. Of a stream
+// nobody knows yet what will be kept: its last event says that.
+func (w *reply) reused(r *engine.Reuse, stream bool) {
 	if r == nil {
 		return
 	}
-	word := "miss"
+	word, kept := "miss", ""
 	if r.Tokens > 0 {
 		word = "hit"
 	}
-	w.Header().Set("X-1bit-Cache", fmt.Sprintf("%s tokens=%d kept=%d steady=%d", word, r.Tokens, r.Kept, r.Steady))
+	if !stream {
+		kept = fmt.Sprintf(" kept=%d", r.Kept)
+	}
+	w.Header().Set("X-1bit-Cache", fmt.Sprintf("%s tokens=%d%s steady=%d", word, r.Tokens, kept, r.Steady))
+	if why := w.Header().Get(whyHeader); w.expects && why != "" && r.Tokens > 0 {
+		w.Header().Set(whyHeader, why+"; cached="+strconv.Itoa(r.Tokens))
+	}
+	w.expects = false
 }
 
 // stream answers with server-sent events.
@@ -199,7 +206,11 @@ func (g *Gateway) stream(ctx context.Context, w *reply, l *lease, req *engine.Re
 	s := newStream(w, l.server.quoted, g.cfg.Limits)
 	s.response, s.relayed = req.Kind == engine.Response, &g.cfg.Metrics.Events
 	defer s.stop()
-	emit, count := s.emit, &counting{}
+	count := &counting{}
+	emit := func(c engine.Chunk) error {
+		s.reused(c.Reuse)
+		return s.emit(c)
+	}
 	if w.scan != nil {
 		emit = annotating(w.scan, emit)
 	}

@@ -142,7 +142,9 @@ func (g *Gateway) answerMessage(ctx context.Context, w *reply, l *lease, p *mess
 	chat, emit := count.over(chat, l.server.Device, func(c engine.Chunk) error {
 		more = c.More
 		if s == nil {
-			w.reused(c)
+			w.reused(c.Reuse, false)
+		} else {
+			s.reused(c.Reuse)
 		}
 		return a.Chunk(c.Raw)
 	})

@@ -233,21 +233,39 @@ func TestMessagesFleet(t *testing.T) {
 	})
 }
 
-// TestReuseShown says what was reused in an answer of each form that is not streamed.
+// TestReuseShown says what was reused before the first byte of each form of answer: of a stream without what will be kept. What
+// was expected of a cache when the model was chosen is not said: the server's own count is, where that was expected.
 func TestReuseShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := &decider{outcome: extensions.Outcome{Candidate: "large"}, decides: true}
+		d := &decider{outcome: extensions.Outcome{Candidate: "large", Why: "default; kept; cached=9000"}, decides: true}
 		s, _, child := deciding(t, d, &choice{})
-		child.reuse = &engine.Reuse{Tokens: 7, Kept: 2}
 		for path, body := range map[string]string{
 			"/v1/messages":         wanting(""),
-			"/v1/chat/completions": `{"model":"large","messages":[{"role":"user","content":"hi"}]}`,
-			"/v1/responses":        `{"model":"large","input":"hi","store":false}`,
+			"/v1/chat/completions": `{"model":"auto","messages":[{"role":"user","content":"hi"}]}`,
+			"/v1/completions":      `{"model":"auto","prompt":"hi"}`,
+			"/v1/responses":        `{"model":"auto","input":"hi","store":false}`,
 		} {
-			got := s.do(t.Context(), "POST", path, body)
-			if h := got.header.Get("X-1bit-Cache"); got.status != 200 || h != "hit tokens=7 kept=2 steady=0" {
-				t.Errorf("%s: %d %q %s", path, got.status, h, got.body)
+			for _, tt := range []struct {
+				reuse              *engine.Reuse
+				whole, stream, why string
+			}{
+				{&engine.Reuse{Tokens: 7, Kept: 2}, "hit tokens=7 kept=2 steady=0", "hit tokens=7 steady=0", "default; kept; cached=7"},
+				{&engine.Reuse{Steady: 5}, "miss tokens=0 kept=0 steady=5", "miss tokens=0 steady=5", "default; kept"},
+				{nil, "", "", "default; kept"},
+			} {
+				child.reuse = tt.reuse
+				for more, want := range map[string]string{"": tt.whole, `,"stream":true`: tt.stream} {
+					got := s.do(t.Context(), "POST", path, strings.TrimSuffix(body, "}")+more+"}")
+					if h, why := got.header.Get("X-1bit-Cache"), got.header.Get("X-1bit-Route-Why"); got.status != 200 || h != want || why != tt.why {
+						t.Errorf("%s%s: %d %q %q %s", path, more, got.status, h, why, got.body)
+					}
+				}
 			}
+		}
+		d.outcome.Why = "default" // nobody expected anything
+		child.reuse = &engine.Reuse{Tokens: 7}
+		if got := s.do(t.Context(), "POST", "/v1/messages", wanting("")); got.header.Get("X-1bit-Route-Why") != "default" {
+			t.Error(got.header)
 		}
 	})
 }

@@ -31,7 +31,7 @@ func (g *Gateway) anywhere(ctx context.Context, w *reply, c chosen, work func(ct
 	lost := 0
 	for i, t := range tries {
 		if i > 0 {
-			w.Header().Set("X-1bit-Route-Why", c.why+"; failover="+header(t.name))
+			w.Header().Set(whyHeader, c.why+"; failover="+header(t.name))
 		}
 		w.usage, w.scan, w.sent, w.documents = engine.Usage{}, nil, nil, ""
 		err := g.once(ctx, c, t, work)
@@ -52,7 +52,7 @@ func (g *Gateway) anywhere(ctx context.Context, w *reply, c chosen, work func(ct
 		g.cfg.Log.Info("a request could not run where it was sent", "model", t.name, "id", w.own, "why", reason(err))
 	}
 	if len(tries) > 1 {
-		w.Header().Set("X-1bit-Route-Why", c.why)
+		w.Header().Set(whyHeader, c.why)
 	}
 	return first
 }

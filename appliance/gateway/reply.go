@@ -42,6 +42,7 @@ type reply struct {
 	watch     func([]byte) // sees what is answered; nil for nobody
 	response  string       // the id of what was kept; empty for nothing
 	documents string       // what was added of them; empty for nothing
+	expects   bool         // whoever chose the model took a part of the prompt for cached there; the server has not said so yet
 	scan      *cite.Scan   // finds what an answer cites; nil where nothing was added
 	sent      []byte       // the chat with what was added; nil where nothing was
 	anthropic bool         // errors are told as Anthropic's API tells them

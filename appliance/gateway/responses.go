@@ -164,7 +164,9 @@ func (g *Gateway) answerResponse(ctx context.Context, w *reply, l *lease, p *res
 	count := &counting{}
 	chat, emit := count.over(chat, l.server.Device, func(c engine.Chunk) error {
 		if s == nil {
-			w.reused(c)
+			w.reused(c.Reuse, false)
+		} else {
+			s.reused(c.Reuse)
 		}
 		return a.Chunk(c.Raw)
 	})

@@ -69,6 +69,18 @@ func (s *stream) emit(c engine.Chunk) error {
 	return s.write()
 }
 
+// reused says in the header what is reused of the prompt, when that is known before the first byte.
+func (s *stream) reused(r *engine.Reuse) {
+	if r == nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.begun {
+		s.w.reused(r, true)
+	}
+}
+
 // open makes a stream one of Anthropic's Messages, which begins with this event.
 func (s *stream) open(event []byte) {
 	s.mu.Lock()

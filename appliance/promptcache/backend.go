@@ -1,6 +1,7 @@
 package promptcache
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -93,11 +94,20 @@ type cuts struct {
 
 var _ engine.Backend = (*Backend)(nil)
 
+// Traits are what is known of a model before anything was tried.
+type Traits struct {
+	// Whole and WholeFiles say that llama-server cannot cut back the states of the model in slots, or those that it restored
+	// from files: it goes on from their ends alone. Our own engine can, with all models that it has.
+	Whole, WholeFiles bool
+}
+
 // Wrap puts the index before a chat server with llama-server's slots. model is the name that it is served by; identity
 // says what made the states that fit it: the model's file, all options that shape them, and the build of the program.
-// What was kept for another identity of the model is let go of. The server's folder is there already. A backend that has no further routes is passed through.
-func (c *Cache) Wrap(model, identity string, b engine.Backend) *Backend {
+// What was kept for another identity of the model is let go of. The server's folder is there already. A backend that has no
+// further routes is passed through.
+func (c *Cache) Wrap(model, identity string, traits Traits, b engine.Backend) *Backend {
 	w := &Backend{c: c, model: model, dir: folder(model), of: sha256.Sum256([]byte(identity)), inner: b, absent: map[engine.Kind]absence{}}
+	w.live.whole, w.kept.whole = traits.Whole, traits.WholeFiles
 	w.relay, _ = b.(relayer)
 	if r, ok := b.(interface{ Restarts() int }); ok {
 		w.restarts = r.Restarts()
@@ -197,14 +207,18 @@ func (b *Backend) Generate(ctx context.Context, req *engine.Request, emit func(e
 			r.end(errPanicked)
 		}
 	}()
-	r.steady, r.emit = steady, emit
+	r.ctx, r.steady, r.emit, r.whole = ctx, steady, emit, !req.Stream
 	out := *prefix.Unmarked(req) // a template may show the model a tool as it came
+	r.asks = req.Stream && r.a.ways == oneWay && (req.Kind == engine.Chat || req.Kind == engine.Completion) && !wire.Has(out.Raw, "return_progress")
 	out.Raw = r.body(out.Raw)
 	usage, err := b.inner.Generate(ctx, &out, r.chunk)
 	if usage == (engine.Usage{}) {
 		usage = r.counted
 	} else if usage.Prompt > 0 {
 		r.counted = usage
+	}
+	if err == nil || r.counted.Prompt > 0 && !errors.Is(err, engine.ErrLost) && ctx.Err() == nil {
+		r.write() // what was ended early has no last piece
 	}
 	ended = true
 	r.end(err)
@@ -223,11 +237,17 @@ type run struct {
 	a   *ask
 	l   *lease
 
+	ctx     context.Context // of the request
 	emit    func(engine.Chunk) error
-	steady  int // bytes that were left out
+	steady  int  // bytes that were left out
+	whole   bool // the answer comes in one piece
+	asks    bool // the server says how it gets on with the prompt because we asked
+	said    wire.Progress
 	begun   bool
 	counted engine.Usage // by the server
 	written int
+	settled bool // what is marked is in a file, or cannot be
+	noted   bool // what the slot holds is written down
 }
 
 // begin gives a request its slots, and brings there what is kept of its prompt.
@@ -240,7 +260,7 @@ func (b *Backend) begin(ctx context.Context, req *engine.Request) (*run, error) 
 	b.mu.Lock()
 	builtin := b.builtin
 	b.mu.Unlock()
-	a.wide = wide(req, builtin)
+	a.spread(req, builtin)
 	l, err := b.acquire(ctx, a)
 	if err != nil {
 		return nil, err
@@ -253,14 +273,6 @@ func (b *Backend) begin(ctx context.Context, req *engine.Request) (*run, error) 
 // isDecision reports whether a request asks typed questions.
 func isDecision(k engine.Kind) bool { return k == engine.Decision || k == engine.SystemOne }
 
-// wide reports whether a request uses more slots than one, or one of the server's choice.
-func wide(req *engine.Request, builtin bool) bool {
-	if isDecision(req.Kind) && !builtin {
-		return true
-	}
-	return wire.Prompts(req.Raw) > 1
-}
-
 // prepare saves what is in the way and restores what is wanted. The lease says afterwards what is in the slot.
 func (b *Backend) prepare(ctx context.Context, l *lease) {
 	for _, s := range l.all {
@@ -268,11 +280,11 @@ func (b *Backend) prepare(ctx context.Context, l *lease) {
 		_, save := b.worth(s, 0, 0, b.c.cfg.Now())
 		b.mu.Unlock()
 		if save {
-			b.save(ctx, s)
+			_ = b.save(ctx, s)
 		}
 	}
 	if l.save {
-		b.save(ctx, l.slot)
+		_ = b.save(ctx, l.slot)
 	}
 	if l.entry == nil {
 		return
@@ -299,6 +311,9 @@ func (r *run) body(raw []byte) []byte {
 	} else {
 		raw = wire.AppendMember(nil, raw, "id_slot", []byte("-1"))
 	}
+	if r.asks {
+		raw = wire.AppendMember(make([]byte, 0, len(raw)+64), raw, "return_progress", []byte("true"))
+	}
 	reuse := []byte("true")
 	if r.l.clean {
 		reuse = []byte("false")
@@ -308,24 +323,129 @@ func (r *run) body(raw []byte) []byte {
 
 // chunk takes a piece of the answer.
 func (r *run) chunk(c engine.Chunk) error {
+	if !r.begun {
+		if p, ok := wire.ReadProgress(c.Raw); ok {
+			r.said = p
+			if r.asks {
+				return nil
+			}
+			c.Reuse = &engine.Reuse{Tokens: p.Cached, Steady: r.steady}
+			return r.emit(c)
+		}
+		if r.said.Total > 0 {
+			c.Reuse = &engine.Reuse{Tokens: r.said.Cached, Steady: r.steady}
+		}
+	}
 	r.begun = true
-	if u, ok := wire.TimingsUsage(c.Raw); ok {
-		r.counted = u
-		r.written = r.newly()
+	if u, ok := wire.TimingsUsage(c.Raw); ok && (r.counted.Prompt == 0 || r.a.ways == oneWay) {
+		r.counted = u // of several answers the first: what it has computed, the others find
 	}
-	if head, err := wire.ReadHead(c.Raw); err == nil && head.Usage != nil {
-		if r.counted.Prompt == 0 {
-			r.counted, _ = wire.ReadUsage(head.Usage)
-			r.written = r.newly()
-		}
-		if r.written > 0 {
-			c.Raw, c.ModelAt, c.ModelEnd = wire.AppendCacheWritten(make([]byte, 0, len(c.Raw)+32), c.Raw, r.written), 0, 0
-		}
+	head, err := wire.ReadHead(c.Raw)
+	usage := err == nil && head.Usage != nil
+	if usage && r.counted.Prompt == 0 {
+		r.counted, _ = wire.ReadUsage(head.Usage)
 	}
-	if r.counted.Prompt > 0 {
+	if r.counted.Prompt > 0 && (r.whole || usage || bytes.Contains(c.Raw, []byte(`"finish_reason":"`))) {
+		r.write()
+	} else if !r.settled && marked(r.a.chain.Blocks) {
+		c.More = false // what comes next may take its time
+	}
+	if usage && r.written > 0 {
+		c.Raw, c.ModelAt, c.ModelEnd = wire.AppendCacheWritten(make([]byte, 0, len(c.Raw)+32), c.Raw, r.written), 0, 0
+	}
+	if r.settled {
 		c.Reuse = &engine.Reuse{Tokens: r.counted.Cached, Kept: r.written, Steady: r.steady}
 	}
 	return r.emit(c)
+}
+
+// soon is the largest state, in bytes, that is written before an answer ends. A larger one would keep its client waiting.
+const soon = 256 << 20
+
+// write brings a state that the client has newly marked into a file, while the answer is all there and not ended. It says
+// what of the prompt is kept from now on: nothing where that did not work, or would be of no use.
+func (r *run) write() {
+	if r.settled {
+		return
+	}
+	r.settled = true
+	if r.written = r.newly(); r.written == 0 {
+		return
+	}
+	b, s := r.b, r.l.slot
+	ctx := context.WithoutCancel(r.ctx) // half of a save would be of no use
+	tried := b.c.verdict(b.of) != untried
+	b.mu.Lock()
+	b.reborn()
+	if r.l.life != b.life {
+		r.written = 0
+		b.mu.Unlock()
+		return
+	}
+	r.note()
+	r.noted = true
+	now := b.c.cfg.Now()
+	due := b.savable(s, s.n, now) && s.n-s.saved >= max(b.c.cfg.Settings().Least/4, 1)
+	n := s.n
+	b.mu.Unlock()
+	if due && (!tried || b.c.bytes(b.of, n) <= soon) && !b.saveNow(ctx, s) {
+		b.mu.Lock()
+		s.marked = time.Time{} // there is no room for it, or it cannot be
+		b.mu.Unlock()
+		r.written = 0
+		return
+	}
+	if b.c.verdict(b.of) != good {
+		r.written = 0 // nobody knows whether a file of this build is of use
+	}
+}
+
+// saveNow writes the state of a slot, which is the caller's, and reports whether it is recorded, and of use as far as was
+// tried.
+func (b *Backend) saveNow(ctx context.Context, s *slot) bool {
+	recorded := b.save(ctx, s)
+	if recorded == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, moveLimit)
+	defer cancel()
+	select {
+	case err := <-recorded:
+		return err == nil && b.tried(ctx, s)
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// tried finds out whether states of the build can be restored, if nobody has. s is the caller's, and its state is in its
+// file: where no other slot is empty, it is tried there.
+func (b *Backend) tried(ctx context.Context, s *slot) bool {
+	if v := b.c.verdict(b.of); v != untried {
+		return v == good
+	}
+	b.mu.Lock()
+	spare := s
+	for _, one := range b.slots {
+		if !one.busy && !one.known {
+			one.busy, spare = true, one
+			break
+		}
+	}
+	b.mu.Unlock()
+	ok := b.proven(ctx, spare)
+	if spare != s {
+		b.mu.Lock()
+		b.idle(&lease{slot: spare})
+		b.mu.Unlock()
+		return ok
+	}
+	if d, err := b.onSlot(ctx, s.id, "restore", s.file); !ok || err != nil || d.Restored <= 0 {
+		b.mu.Lock()
+		s.reset()
+		b.mu.Unlock()
+		return false
+	}
+	return true
 }
 
 // newly is how many tokens of the prompt are kept for a mark from now on, and were not before.
@@ -351,6 +471,11 @@ func (r *run) newly() int {
 		before = prior[i].Tokens
 	}
 	return max(all[last].Tokens-before, 0)
+}
+
+// marked reports whether anything of a prompt is marked.
+func marked(blocks []prefix.Block) bool {
+	return slices.ContainsFunc(blocks, func(b prefix.Block) bool { return b.Mark })
 }
 
 // lastMark is the last point that is marked; -1 for none.
@@ -384,24 +509,35 @@ func (r *run) end(err error) {
 	case errors.Is(err, engine.ErrLost) && l.life == b.life:
 		b.lose()
 	case l.life != b.life:
-	case l.slot == nil:
+	default:
 		for _, s := range l.all {
 			s.reset()
 		}
-	default:
-		r.note(err)
+		if l.slot != nil && !r.noted {
+			r.note()
+		}
 	}
 	b.idle(l)
 }
 
 // note writes down what the slot holds; b.mu is held.
-func (r *run) note(err error) {
+func (r *run) note() {
 	s, l, now := r.l.slot, r.l, r.b.c.cfg.Now()
+	if r.a.ways == manyPrompts { // one after another
+		s.reset()
+		s.used = now
+		return
+	}
 	s.used = now
-	tokens := r.counted.Prompt
+	tokens, blocks := r.counted.Prompt, r.a.chain.Blocks
 	switch {
+	case tokens == 0 && r.begun && r.said.Total > 0:
+		tokens = r.said.Total
 	case tokens == 0 && r.begun:
 		tokens = r.guess()
+	case tokens == 0 && r.said.Processed > l.expect: // it was given up while the prompt was computed
+		tokens = r.said.Processed
+		blocks = r.reached()
 	case tokens == 0 && l.clean: // it may have come to nothing before the slot was touched
 		s.reset()
 		s.used = now
@@ -412,7 +548,7 @@ func (r *run) note(err error) {
 		return
 	}
 	prior := l.shared()
-	held := points(r.a.chain.Blocks, prior, tokens)
+	held := points(blocks, prior, tokens)
 	switch {
 	case l.clean || l.k == 0:
 		s.file, s.saved = "", 0
@@ -443,6 +579,17 @@ func (r *run) marked(prior []Point, now time.Time) (until time.Time) {
 		}
 	}
 	return until
+}
+
+// reached are the blocks of a prompt that was computed in part, as far as that went.
+func (r *run) reached() []prefix.Block {
+	blocks := r.a.chain.Blocks
+	for i, p := range points(blocks, r.l.shared(), r.said.Total) {
+		if p.Tokens > r.said.Processed {
+			return blocks[:i]
+		}
+	}
+	return blocks
 }
 
 // guess is how many tokens a prompt has whose answer broke off before anybody had counted.
@@ -541,11 +688,9 @@ func (b *Backend) ahead(ctx context.Context) {
 		}
 		s.busy = true
 		b.mu.Unlock()
-		was := s.saved
-		b.save(ctx, s)
+		saved := b.save(ctx, s) != nil
 		b.mu.Lock()
-		stuck := s.saved == was
-		if stuck {
+		if !saved {
 			s.marked = time.Time{} // there is no room for it, or it cannot be
 		}
 		b.idle(&lease{slot: s})
@@ -579,7 +724,7 @@ func (b *Backend) Park(ctx context.Context) error {
 	slices.SortFunc(all, func(x, y *slot) int { return y.used.Compare(x.used) })
 	for _, s := range all {
 		if ctx.Err() == nil && b.inner.State() == engine.Ready {
-			b.save(ctx, s)
+			_ = b.save(ctx, s)
 		}
 		b.mu.Lock()
 		b.idle(&lease{slot: s})

@@ -118,7 +118,7 @@ func writeUntilKilled(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(server.dir, 0o700); err != nil {
 		return err
 	}
-	b := c.Wrap("m", "identity", server)
+	b := c.Wrap("m", "identity", promptcache.Traits{}, server)
 	go func() { _ = c.Run(ctx) }()
 	for n := 0; ; n++ {
 		system := long(50+rand.IntN(600), rand.IntN(40))

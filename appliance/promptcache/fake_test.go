@@ -31,6 +31,8 @@ type fake struct {
 	noSave   bool
 	half     bool          // saves a half, as on a full disk, and says that it saved
 	other    bool          // it is not our own engine, and has no decisions
+	decides  bool          // although it is another engine
+	stalls   bool          // after it has said that it began with a prompt
 	gate     chan struct{} // when it is not nil, each request waits for a token of it
 	restarts int
 
@@ -73,10 +75,11 @@ func (f *fake) crash() {
 
 type fakeBody struct {
 	Messages []struct{ Role, Content string }
-	Prompt   string
+	Prompt   any
 	Slot     *int  `json:"id_slot"`
 	Reuse    *bool `json:"cache_prompt"`
 	Predict  *int  `json:"n_predict"`
+	Progress bool  `json:"return_progress"`
 	Answer   string
 	N        int
 }
@@ -91,7 +94,7 @@ func (f *fake) run(ctx context.Context, raw []byte) (prompt, cached, predicted i
 	if err := json.Unmarshal(raw, &b); err != nil {
 		return 0, 0, 0, "", err
 	}
-	text := b.Prompt
+	text, _ := b.Prompt.(string)
 	for _, m := range b.Messages {
 		text += "<" + m.Role + ">" + m.Content + "\n"
 	}
@@ -147,7 +150,7 @@ func (f *fake) run(ctx context.Context, raw []byte) (prompt, cached, predicted i
 }
 
 func (f *fake) Generate(ctx context.Context, req *engine.Request, emit func(engine.Chunk) error) (engine.Usage, error) {
-	if f.other && (req.Kind == engine.Decision || req.Kind == engine.SystemOne) {
+	if f.other && !f.decides && (req.Kind == engine.Decision || req.Kind == engine.SystemOne) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.refused++
@@ -165,7 +168,18 @@ func (f *fake) Generate(ctx context.Context, req *engine.Request, emit func(engi
 	text, _ := json.Marshal(answer)
 	timings := fmt.Sprintf(`"timings":{"cache_n":%d,"prompt_n":%d,"predicted_n":%d}`, cached, prompt-cached, predicted)
 	if req.Stream {
-		if err := emit(engine.Chunk{Raw: fmt.Appendf(nil, `{"choices":[{"index":0,"delta":{"content":%s}}]}`, text)}); err != nil {
+		var b fakeBody
+		_ = json.Unmarshal(req.Raw, &b) // run has read it
+		for n := cached; b.Progress && n <= prompt; n += max(prompt-cached, 1) {
+			if err := emit(engine.Chunk{Raw: fmt.Appendf(nil, `{"choices":[{"index":0,"delta":{"role":"assistant"}}],"prompt_progress":{"total":%d,"cache":%d,"processed":%d,"time_ms":1}}`, prompt, cached, n)}); err != nil {
+				return engine.Usage{}, err
+			}
+			if f.stalls {
+				<-ctx.Done()
+				return engine.Usage{}, context.Cause(ctx)
+			}
+		}
+		if err := emit(engine.Chunk{Raw: fmt.Appendf(nil, `{"choices":[{"index":0,"delta":{"content":%s}}]}`, text), More: true}); err != nil {
 			return engine.Usage{}, err
 		}
 		return engine.Usage{}, emit(engine.Chunk{Raw: fmt.Appendf(nil, `{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}],%s}`, timings)})
@@ -359,7 +373,7 @@ func (b *bench) start() {
 	b.cache = c
 	b.server.dir = c.Folder("m")
 	must(b.t, os.MkdirAll(b.server.dir, 0o700))
-	b.b = c.Wrap("m", "identity", b.server)
+	b.b = c.Wrap("m", "identity", promptcache.Traits{}, b.server)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {

@@ -162,8 +162,16 @@ func (c *Cache) release(e *entry) {
 	}
 }
 
-// keep takes in a file that a server has written. It replaces those of the same conversation that hold less.
-func (c *Cache) keep(e Entry) {
+// bytes is what a state of so many tokens takes, as far as is known.
+func (c *Cache) bytes(of Hash, tokens int) int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return int64(c.rates[of] * float64(tokens))
+}
+
+// keep takes in a file that a server has written, and returns what says when it is recorded; nil when there is no room
+// for it. It replaces those of the same conversation that hold less.
+func (c *Cache) keep(e Entry) (recorded <-chan error) {
 	budget := c.cfg.Settings().Budget
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,10 +192,11 @@ func (c *Cache) keep(e Entry) {
 		delete(c.entries, e.File)
 		c.total -= e.Bytes
 		c.add(job{file: e.File, drop: c.path(e.Model, e.File)})
-		return
+		return nil
 	}
-	put := e
-	c.add(job{file: e.File, put: &put})
+	put, done := e, make(chan error, 1)
+	c.add(job{file: e.File, put: &put, done: done})
+	return done
 }
 
 // find is the file that holds most of a prompt. Where whole is set, only what the prompt goes on from whole counts.

@@ -28,8 +28,8 @@
 //
 // The file of a conversation serves any prefix of it: a server cuts a restored state back to what it has in common with the
 // prompt. So a prompt that shares only a marked system prompt with an earlier one, or was edited in the middle, restores
-// the same file. Models that cannot be cut back (recurrent ones, sliding windows) show that in their answers: after two
-// claims that did not hold, only files are taken that the prompt goes on from whole.
+// the same file. States of recurrent models and of sliding windows cannot be cut back by llama-server ([Traits]): only those
+// are taken that the prompt goes on from whole. What nobody knew shows in the answers, after two claims that did not hold.
 //
 // A file has a random name, lies in a folder of its model and is written by the server. It is recorded in the index when it
 // is whole and on the disk, and forgotten there before it is deleted; both are done in order by one goroutine, [Cache.Run].
@@ -48,13 +48,22 @@
 // A server may say that it restored a state and then compute everything again. Before the first restore of a build of a
 // program, a small prompt is saved, erased and restored, and the files of a build are used only when that was reused.
 // Each expectation is compared with the answer's own count; an entry that promised what did not come is removed. What
-// clients and figures show is the server's count, and nothing is said before it is there.
+// clients and figures show is the server's count, and nothing is said before it is there. Of a stream that is before its
+// first byte: the server is asked to say how it begins with the prompt, which the client does not see.
 //
 // # Marks
 //
 // A client's mark (prompt_cache_breakpoint, cache_control) is a wish that the state up to there be kept. Usage.Written
-// counts the tokens that were not kept for such a wish before. Kept means: the slot is not given to another conversation,
-// nor the server stopped, before the state is in a file; a second of quiet writes it ahead of that.
+// counts the tokens that were not kept for such a wish before. Kept means: before the answer ends the state is in a file, on
+// the disk and recorded, so that it survives whatever ends the program after that. What is too little for a file of its own
+// (a quarter of Settings.Least), and a state of more than 256 MiB, which would keep its client waiting, is in a file before
+// its slot is given to another conversation or the server stopped; a second of quiet writes it ahead of that. Nothing is
+// called kept that could not be written, or whose build has not shown that files are of use.
+//
+// # Several answers
+//
+// A request for several answers, or with several prompts, does not take the slots of others where that can be helped
+// ([ways]). It waits in line like any other; what it displaces goes to files first, and is not taken for there afterwards.
 package promptcache
 
 import (
@@ -162,6 +171,7 @@ type job struct {
 	put  *Entry // whole, but perhaps not on the disk yet
 	drop string // the path of a file to forget and delete
 	file string
+	done chan<- error // has room for what came of it; nil where nobody waits
 }
 
 // New reads the index and sweeps the folder: what is not recorded is deleted, what is recorded and not whole is
@@ -422,7 +432,11 @@ func (c *Cache) work(ctx context.Context) {
 		j := c.jobs[0]
 		c.jobs = c.jobs[1:]
 		c.mu.Unlock()
-		if err := c.do(ctx, j); err != nil {
+		err := c.do(ctx, j)
+		if j.done != nil {
+			j.done <- err
+		}
+		if err != nil {
 			c.cfg.Log.Warn("the index of the prompt cache", "file", j.file, "why", err)
 		}
 	}
@@ -448,7 +462,7 @@ func (c *Cache) do(ctx context.Context, j job) error {
 	return nil
 }
 
-// settled makes sure that a file is whole and on the disk, for the owner alone.
+// settled makes sure that a file is whole and on the disk.
 func settled(path string, bytes int64) (err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -462,5 +476,13 @@ func settled(path string, bytes int64) (err error) {
 	if info.Size() != bytes {
 		return fmt.Errorf("it has %d bytes and not %d", info.Size(), bytes)
 	}
-	return f.Sync()
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	_ = dir.Sync() // some systems cannot; what is recorded and not there is swept
+	return dir.Close()
 }

@@ -320,6 +320,7 @@ func TestOrder(t *testing.T) {
 // TestOrderOfWide: what waits behind a request for all slots goes on when that one gives up.
 func TestOrderOfWide(t *testing.T) {
 	b := newBench(t, 2)
+	b.server.other = true
 	b.talk("anna", "x").say("so that the slots are known")
 	b.server.gate = make(chan struct{})
 	var all sync.WaitGroup
@@ -331,7 +332,7 @@ func TestOrderOfWide(t *testing.T) {
 	}
 	ctx, leave := context.WithCancel(t.Context())
 	enter(t.Context(), `{"prompt":"one"}`, 1, 0)
-	enter(ctx, `{"prompt":["all","slots"]}`, 1, 1)
+	enter(ctx, `{"prompt":["all","slots"],"n":2}`, 1, 1)
 	enter(t.Context(), `{"prompt":"two"}`, 1, 2)
 	leave()
 	waitFor(t, func() bool { return b.cache.Status().Models[0].Busy == 2 && promptcache.Waiting(b.b) == 0 })
@@ -570,7 +571,7 @@ func TestIdentity(t *testing.T) {
 	k := b.talk("anna", long(500, 1))
 	k.say("hello")
 	b.restart(true)
-	b.b = b.cache.Wrap("m", "another build", b.server)
+	b.b = b.cache.Wrap("m", "another build", promptcache.Traits{}, b.server)
 	if u := k.say("again"); u.Cached != 0 {
 		t.Errorf("reused %d of another build", u.Cached)
 	}

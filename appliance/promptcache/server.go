@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"onebit/engine"
@@ -80,7 +81,9 @@ func (b *Backend) look(ctx context.Context) error {
 	for id := len(b.slots); id < n; id++ {
 		b.slots = append(b.slots, &slot{id: id})
 	}
-	b.builtin = len(props.Build) >= 4 && props.Build[:4] == "1bit"
+	if b.builtin = strings.HasPrefix(props.Build, "1bit"); b.builtin {
+		b.live.whole, b.kept.whole = false, false
+	}
 	return nil
 }
 
@@ -109,14 +112,15 @@ func newName() string {
 	return hex.EncodeToString(raw[:])
 }
 
-// save writes the state of a slot, which is the caller's, to a file. That it cannot be is no reason not to go on.
-func (b *Backend) save(ctx context.Context, s *slot) {
+// save writes the state of a slot, which is the caller's, to a file, and returns what says when that is recorded; nil when it
+// cannot be written, which is no reason not to go on.
+func (b *Backend) save(ctx context.Context, s *slot) (recorded <-chan error) {
 	b.mu.Lock()
 	e := Entry{File: newName(), Model: folder(b.model), Of: b.of, Scope: s.scope, Points: s.held, Marked: s.marked, Used: s.used}
 	n := s.n
 	b.mu.Unlock()
 	if !b.c.room(e, n) {
-		return
+		return nil
 	}
 	d, err := b.onSlot(ctx, s.id, "save", e.File)
 	path := b.c.path(e.Model, e.File)
@@ -135,14 +139,17 @@ func (b *Backend) save(ctx context.Context, s *slot) {
 	if err != nil {
 		b.failed("saving the state of a conversation", err)
 		_ = os.Remove(path) // nobody knows it; what stays is swept at the next start
-		return
+		return nil
 	}
 	_ = os.Chmod(path, 0o600) // it lies in a folder of ours in any case
-	b.c.keep(e)
+	if recorded = b.c.keep(e); recorded == nil {
+		return nil
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.failures = 0
 	s.file, s.saved = e.File, s.n
+	return recorded
 }
 
 // maxFailures in a row are the end of files for a while.

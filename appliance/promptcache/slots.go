@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"onebit/engine"
+	"onebit/engine/wire"
 	"onebit/engine/wire/prefix"
 )
 
@@ -41,15 +43,50 @@ func (s *slot) common(a *ask) (k, tokens int) {
 type ask struct {
 	scope     Hash
 	chain     prefix.Chain
-	unwritten bool        // see Config
-	wide      bool        // it takes all slots: nobody knows which ones it will use
+	unwritten bool // see Config
+	ways      ways
+	more      int         // slots that a request of manyAnswers takes beside its own
 	got       chan *lease // one is sent when it has its turn
+}
+
+// ways is how a request uses slots.
+type ways int
+
+const (
+	oneWay      ways = iota // one answer in one slot
+	manyAnswers             // several answers to one prompt
+	manyPrompts             // several prompts
+	anyWay                  // nobody knows which slots it will use
+)
+
+// spread finds out how a request uses slots. Our own engine makes all that has a slot's name there, one after another, and so
+// does llama-server with several prompts. It makes several answers to one prompt beside each other: those after the first in
+// the idle slots of the lowest numbers, which it empties at the end.
+func (a *ask) spread(req *engine.Request, builtin bool) {
+	if isDecision(req.Kind) {
+		if !builtin {
+			a.ways = anyWay
+		}
+		return
+	}
+	prompts, each := wire.Prompts(req.Raw)
+	switch {
+	case prompts > 1 && each > 1 && !builtin:
+		a.ways = anyWay
+	case prompts > 1:
+		a.ways, a.chain = manyPrompts, prefix.Chain{}
+	case each > 1:
+		a.ways = manyAnswers
+		if !builtin {
+			a.more = each - 1
+		}
+	}
 }
 
 // lease is the right to use a slot, and how that is to be done.
 type lease struct {
 	slot *slot
-	all  []*slot // of a wide request
+	all  []*slot // that are taken beside it, or without one; what they hold is lost
 	life int     // of the server
 
 	k      int    // blocks that the slot is expected to have in common with the prompt
@@ -115,7 +152,7 @@ func (b *Backend) savable(s *slot, lost int, now time.Time) bool {
 func (b *Backend) choose(a *ask) *lease {
 	b.reborn()
 	now := b.c.cfg.Now()
-	if a.wide {
+	if a.ways == anyWay || a.ways == manyPrompts && !b.holding(now) {
 		return b.chooseAll()
 	}
 	var file *entry
@@ -148,14 +185,42 @@ func (b *Backend) choose(a *ask) *lease {
 			try(&lease{slot: s, k: fileK, expect: fileN, entry: file, save: save, prior: file.Points, fades: !file.Marked.After(now)}, float64(fileN)-cost-moving*float64(file.Tokens))
 		}
 	}
-	if best == nil {
+	if best == nil || !b.beside(best, a.more) {
 		return nil
+	}
+	if a.ways == manyPrompts {
+		best.clean = true
 	}
 	if best.entry != nil && !b.c.take(best.entry) { // it went at this moment
 		best.entry, best.k, best.expect, best.prior, best.clean = nil, 0, 0, nil, true
 	}
 	best.slot.busy, best.life = true, b.life
+	for _, s := range best.all {
+		s.busy = true
+	}
 	return best
+}
+
+// beside finds the slots that a server will take beside that of a lease, and reports whether all of them are idle.
+func (b *Backend) beside(l *lease, more int) bool {
+	for _, s := range b.slots {
+		if len(l.all) == more || s == l.slot {
+			continue
+		}
+		if s.busy {
+			return false
+		}
+		l.all = append(l.all, s)
+	}
+	return true
+}
+
+// holding reports whether any slot is busy, or holds what would be lost.
+func (b *Backend) holding(now time.Time) bool {
+	return slices.ContainsFunc(b.slots, func(s *slot) bool {
+		cost, _ := b.worth(s, 0, 0, now)
+		return s.busy || cost > 0
+	})
 }
 
 // foreign reports whether what a slot holds may be of another scope.

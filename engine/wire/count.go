@@ -41,6 +41,41 @@ func TimingsUsage(raw []byte) (engine.Usage, bool) {
 	return engine.Usage{}, false
 }
 
+// Progress is how far a server is with a prompt, in tokens.
+type Progress struct {
+	Total, Cached, Processed int // Processed counts cached ones too
+}
+
+// ReadProgress reads a chunk's member prompt_progress, with which servers of llama-server's kind say how they get on with
+// a prompt, when they are asked to. It reports whether there is one.
+func ReadProgress(raw []byte) (p Progress, ok bool) {
+	if !bytes.Contains(raw, []byte(`"prompt_progress"`)) {
+		return p, false
+	}
+	m := newMembers(raw)
+	for m.next() {
+		if string(m.key) != "prompt_progress" {
+			continue
+		}
+		t := newMembers(m.value)
+		for t.next() {
+			n, err := integer("prompt_progress", t.value)
+			if err != nil || n < 0 || n > 1<<31 {
+				continue
+			}
+			switch string(t.key) {
+			case "total":
+				p.Total = int(n)
+			case "cache":
+				p.Cached = int(n)
+			case "processed":
+				p.Processed = int(n)
+			}
+		}
+	}
+	return p, p.Total > 0 && p.Cached <= p.Total && p.Processed <= p.Total
+}
+
 // AppendAskingUsage appends the JSON object raw to dst with a stream's option include_usage set. Other options stay.
 func AppendAskingUsage(dst, raw []byte) []byte {
 	const on = `"include_usage":true`
@@ -103,9 +138,9 @@ func GuessTokens(raw []byte) int {
 	}
 }
 
-// Prompts is how many answers a request wants: of each of its prompts as many as its member n says.
-func Prompts(raw []byte) int {
-	prompts, each := 1, 1
+// Prompts is how many prompts a request has, and how many answers it wants of each.
+func Prompts(raw []byte) (prompts, each int) {
+	prompts, each = 1, 1
 	m := newMembers(raw)
 	for m.next() {
 		switch string(m.key) {
@@ -124,7 +159,7 @@ func Prompts(raw []byte) int {
 			}
 		}
 	}
-	return prompts * each
+	return prompts, each
 }
 
 // AppendCacheWritten appends an answer to dst with the number of tokens that are newly kept among the details of its usage.

@@ -41,7 +41,7 @@ func (o boxOptions) lookAround(cfg config.Box, from config.Origins) (wrong, odd 
 		path := fmt.Sprintf("models[%d]", i)
 		if !m.Elsewhere() {
 			if _, why := b.find(cfg, m.File); why != "" {
-				note(&odd, path+".file", errors.New(why+"; until it is there the box serves the rest"))
+				note(&odd, path+".file", errors.New(why+untilThen))
 			}
 			continue
 		}
@@ -50,11 +50,14 @@ func (o boxOptions) lookAround(cfg config.Box, from config.Origins) (wrong, odd 
 				path += ".remote." + e.field
 				err = fmt.Errorf("%w%s", err, remedies[e.field])
 			}
-			note(&odd, path, fmt.Errorf("%w; until then the box serves the rest", err))
+			note(&odd, path, fmt.Errorf("%w%s", err, untilThen))
 		}
 	}
 	return wrong, odd
 }
+
+// untilThen says what comes of a model that cannot be had.
+const untilThen = "; until that is right and the configuration is read again the box serves the rest"
 
 // remedies say what to do about a setting of a model that another server runs, where its error does not.
 var remedies = map[string]string{

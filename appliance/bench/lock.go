@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"onebit/appliance/record"
 )
 
 // errBusy says that somebody else holds the lock.
@@ -25,7 +27,7 @@ func lock(ctx context.Context, path string, waiting func()) (func() error, error
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for first := true; ; first = false {
-		err := take(f)
+		err := record.Lock(f, errBusy)
 		if err == nil {
 			return f.Close, nil // which gives the lock back
 		}

@@ -3,12 +3,12 @@ package catalog
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"onebit/appliance/record"
 	"onebit/engine/gguf"
 )
 
@@ -71,20 +71,7 @@ func writeFile(path string, b []byte) error {
 		os.Remove(tmp.Name())
 		return err
 	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir makes a folder's names safe. Systems that cannot do that to a folder do it by themselves.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, os.ErrInvalid) && !errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("writing the folder %s to disk: %w", dir, err)
-	}
-	return nil
+	return record.SyncDir(filepath.Dir(path))
 }
 
 // place gives a finished file its final name.
@@ -93,22 +80,13 @@ func place(partial, final string) error {
 		return fmt.Errorf("naming the downloaded file: %w", err)
 	}
 	os.Remove(partial + ".state")
-	return syncDir(filepath.Dir(final))
+	return record.SyncDir(filepath.Dir(final))
 }
 
 // rest sleeps after a piece of work for three times as long as it took: a model that is served has most of the memory's
 // bandwidth, and most of a processor that groups of processes share by parts, where priorities do not reach. On a busy
 // machine work takes longer without being more, so there is a longest sleep.
 func rest(begin time.Time) { time.Sleep(min(3*time.Since(begin), 20*time.Millisecond)) }
-
-// readUpTo fills b as far as there is something to read.
-func readUpTo(r io.Reader, b []byte) (int, error) {
-	n, err := io.ReadFull(r, b)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = nil
-	}
-	return n, err
-}
 
 func exists(path string) bool {
 	_, err := os.Stat(path)

@@ -205,17 +205,11 @@ func (p Place) ollama() ([]Model, error) {
 
 // manifest reads the description of one model.
 func (p Place) manifest(path, rel string) (Model, error) {
-	f, err := os.Open(path)
+	b, err := readSmall(path)
 	if err != nil {
 		return Model{}, err
 	}
-	defer f.Close()
-	b := make([]byte, maxRecord+1)
-	n, err := readUpTo(f, b)
-	if err != nil {
-		return Model{}, err
-	}
-	files, err := ParseManifest(b[:n])
+	files, err := ParseManifest(b)
 	if err != nil {
 		return Model{}, err
 	}

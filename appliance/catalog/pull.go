@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"onebit/appliance/record"
 	"onebit/engine/gguf"
 )
 
@@ -254,7 +255,7 @@ func (p *Puller) begin(dir string, missing int64) (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("keeping the model's folder: %w", err)
 	}
-	if err := lock(f); err != nil {
+	if err := record.Lock(f, errBusy); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("keeping the model's folder %s: %w", dir, err)
 	}

@@ -3,6 +3,7 @@ package catalog
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -23,17 +24,21 @@ var formats = record.Ladder{record.Same}
 
 // readRecord reads and checks the description of a model.
 func readRecord(path string) (Model, error) {
+	b, err := readSmall(path)
+	if err != nil {
+		return Model{}, err
+	}
+	return ParseRecord(b)
+}
+
+// readSmall reads a file as far as its reader will look at it.
+func readSmall(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return Model{}, err
+		return nil, err
 	}
 	defer f.Close()
-	b := make([]byte, maxRecord+1)
-	n, err := readUpTo(f, b)
-	if err != nil {
-		return Model{}, err
-	}
-	return ParseRecord(b[:n])
+	return io.ReadAll(io.LimitReader(f, maxRecord+1))
 }
 
 // ParseRecord reads the description of a model. Its files stay in its folder, or are whole paths.

@@ -103,7 +103,7 @@ func (s *Store) begin(device string) (unlock func(), dir string, err error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("keeping the folder of programs: %w", err)
 	}
-	if err := lock(f); err != nil {
+	if err := record.Lock(f, ErrBusy); err != nil {
 		f.Close()
 		return nil, "", fmt.Errorf("keeping the folder %s: %w", dir, err)
 	}
@@ -225,7 +225,7 @@ func (s *Store) name(ctx context.Context, at string, v Version) error {
 	if err := os.RemoveAll(aside); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(v.Dir))
+	return record.SyncDir(filepath.Dir(v.Dir))
 }
 
 // prune removes all versions but the current and the previous one. One that cannot be removed is tried again next time.

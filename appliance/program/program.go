@@ -363,18 +363,5 @@ func replace(dir, name, target string) error {
 	if err := os.Rename(tmp, filepath.Join(dir, name)); err != nil {
 		return fmt.Errorf("turning %s over: %w", name, err)
 	}
-	return syncDir(dir)
-}
-
-// syncDir makes a folder's names safe. Systems that cannot do that to a folder do it by themselves.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	if err := d.Sync(); err != nil && !errors.Is(err, os.ErrInvalid) && !errors.Is(err, os.ErrPermission) {
-		return fmt.Errorf("writing the folder %s to disk: %w", dir, err)
-	}
-	return nil
+	return record.SyncDir(dir)
 }

@@ -4,6 +4,8 @@
 // Reading changes no file. A record is written in the newest format when it is written anyway, so nothing can be broken
 // off half-way, and a program that was rolled back finds its own records. The number rises only with what an older
 // program would misread; a new member that it may overlook needs none.
+//
+// What else their folders need of the disk is here too: locks of files, and names that last.
 package record
 
 import (

@@ -1,6 +1,6 @@
 //go:build unix
 
-package catalog
+package record
 
 import (
 	"errors"
@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock keeps a file for one process until it is closed.
-func lock(f *os.File) error {
+// Lock keeps a file for one process until it is closed. Where another has it the error is busy.
+func Lock(f *os.File, busy error) error {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return errBusy
+		return busy
 	}
 	return err
 }

@@ -182,6 +182,7 @@ func TestRefusedSchemas(t *testing.T) {
 		{"required and false", `{"properties":{"a":false},"required":["a"]}`, "#/properties/a"},
 		{"constants that differ", `{"allOf":[{"const":1},{"const":2}]}`, "#/allOf/1/const"},
 		{"patterns that differ", `{"allOf":[{"pattern":"^a$"},{"pattern":"^b$"}]}`, "#/allOf/1/pattern"},
+		{"places beside items", `{"allOf":[{"prefixItems":[{"type":"integer"}]},{"items":{"minimum":3}}]}`, "#/allOf/1"},
 		{"types that differ", `{"allOf":[{"type":"string"},{"type":"object"}]}`, "#/type"},
 	}
 	for _, tt := range tests {

@@ -6,8 +6,13 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net/mail"
+	"net/netip"
+	"net/url"
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"onebit/engine/grammar"
 )
@@ -268,6 +273,57 @@ func TestRandomAnswersHoldToRandomSchemas(t *testing.T) {
 	}
 	if ended < 1200 {
 		t.Errorf("only %d of 1600 answers ended", ended)
+	}
+}
+
+// What is written under a pattern or a format is of it, by others' word.
+func TestRandomAnswersOfFormats(t *testing.T) {
+	parsed := func(layout string) func(string) bool {
+		return func(s string) bool { _, err := time.Parse(layout, s); return err == nil }
+	}
+	address := func(v4 bool) func(string) bool {
+		return func(s string) bool { a, err := netip.ParseAddr(s); return err == nil && a.Is4() == v4 }
+	}
+	matches := func(pattern string) func(string) bool { return regexp.MustCompile(pattern).MatchString }
+	quoted := func(pattern string) string { b, _ := json.Marshal(pattern); return `{"pattern":` + string(b) + `}` }
+	patterns := []string{`^[^a-z]{1,5}$`, `^(\d+|\w{2})(-\S)?$`, `^a.b\.$`, `^("|\\|\t|[\x00-\x1f]){1,3}$`, `^(?:ä|日?本){2,}$`, `^$`, `^[\u00e4-\u00ff\]]+$`}
+	checks := map[string]func(string) bool{
+		`{"format":"date"}`: parsed(time.DateOnly), `{"format":"date-time"}`: parsed(time.RFC3339Nano), `{"format":"time"}`: parsed("15:04:05.999999999Z07:00"),
+		`{"format":"ipv4"}`: address(true), `{"format":"ipv6"}`: address(false),
+		`{"format":"email"}`:    func(s string) bool { a, err := mail.ParseAddress(s); return err == nil && a.Address == s },
+		`{"format":"uri"}`:      func(s string) bool { u, err := url.Parse(s); return err == nil && u.IsAbs() && u.Host != "" },
+		`{"format":"uuid"}`:     matches(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`),
+		`{"format":"duration"}`: matches(`^P(\d+[YMWD])?(T\d+[HMS])?$`),
+		`{"format":"hostname"}`: matches(`^([a-z0-9]([a-z0-9-]*[a-z0-9])?\.)+[a-z]+$`),
+	}
+	for _, p := range patterns {
+		checks[quoted(p)] = matches(strings.ReplaceAll(strings.ReplaceAll(p, `\u00e4`, "ä"), `\u00ff`, "ÿ"))
+	}
+	for schema, ok := range checks {
+		form, err := grammar.JSON([]byte(schema))
+		if err != nil {
+			t.Fatalf("%s: %v", schema, err)
+		}
+		g, err := grammar.Compile(form, wordVocabulary())
+		if err != nil {
+			t.Fatalf("%s: %v", schema, err)
+		}
+		ended := 0
+		for seed := range uint64(60) {
+			answer, whole := generate(t, g, rand.New(rand.NewPCG(seed, 3)), 700)
+			if !whole {
+				continue
+			}
+			ended++
+			var text string
+			if err := json.Unmarshal([]byte(answer), &text); err != nil || !ok(text) {
+				t.Errorf("%s lets come %s (%v)", schema, answer, err)
+				break
+			}
+		}
+		if ended < 40 {
+			t.Errorf("%s: only %d of 60 ended", schema, ended)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package grammar
 import (
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // maxFollowed bounds the references from one to another that are put together.
@@ -65,6 +66,9 @@ func (r *reading) flattenBoth(a, b *value, path string, depth int) (*value, erro
 	case b.kind == 'f' || a.kind == 't':
 		return b, nil
 	}
+	if x, y := places(a), places(b); x != y && (strings.HasPrefix(x, "+") && y != "" || strings.HasPrefix(y, "+") && x != "") {
+		return nil, refuse(path, "lists with places of their own cannot be put together")
+	}
 	out := a
 	if a.get("properties") != nil || b.get("properties") != nil {
 		p, err := properties(a, b, path)
@@ -88,6 +92,21 @@ func (r *reading) flattenBoth(a, b *value, path string, depth int) (*value, erro
 		}
 	}
 	return out, nil
+}
+
+// places is what a schema says of the items of a list, behind a + where some places have schemas of their own: what the
+// other then says of all items is not what it would say beside those.
+func places(v *value) string {
+	text := ""
+	for _, word := range []string{"prefixItems", "items", "additionalItems"} {
+		if x := v.get(word); x != nil {
+			text += word + x.json()
+			if word != "items" || x.kind == '[' {
+				text = "+" + strings.TrimPrefix(text, "+")
+			}
+		}
+	}
+	return text
 }
 
 // bothOf is the value of a keyword that holds to two.

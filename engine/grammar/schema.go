@@ -93,12 +93,15 @@ func bracketed(open string, parts *Expr, empty bool, end string) *Expr {
 
 // reading is a schema being turned into a form.
 type reading struct {
-	root   *value
-	rules  map[string]*Expr // of references, by their text
-	visits int
+	root    *value
+	rules   map[string]*Expr // of references, by their text
+	lengths map[[2]int]*Expr // of strings, by their bounds, since each length is a part of its own
+	visits  int
 }
 
-func newReading(root *value) *reading { return &reading{root: root, rules: map[string]*Expr{}} }
+func newReading(root *value) *reading {
+	return &reading{root: root, rules: map[string]*Expr{}, lengths: map[[2]int]*Expr{}}
+}
 
 // maxVisits bounds the schemas looked at: those that are put together can be many more than there are.
 const maxVisits = 20_000
@@ -319,7 +322,7 @@ func (r *reading) ofType(v *value, name, path string) (*Expr, error) {
 	case "array":
 		return r.array(v, path)
 	case "string":
-		return stringForm(v, path)
+		return r.text(v, path)
 	case "integer":
 		return integer(v, path)
 	case "number":

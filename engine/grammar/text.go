@@ -29,8 +29,8 @@ const (
 	host  = `[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?){0,3}\.[a-z]{2,18}`
 )
 
-// stringForm is a string of a length, a pattern or a format.
-func stringForm(v *value, path string) (*Expr, error) {
+// text is a string of a length, a pattern or a format.
+func (r *reading) text(v *value, path string) (*Expr, error) {
 	least, most := count(v, "minLength", 0), count(v, "maxLength", -1)
 	if most >= 0 && least > most {
 		return nil, refuse(below(path, "minLength"), "it is more than maxLength")
@@ -57,7 +57,11 @@ func stringForm(v *value, path string) (*Expr, error) {
 	if most > maxCopies {
 		most = max(least, maxCopies)
 	}
-	return Seq(Text(`"`), Repeat(letter, least, most), Text(`"`)), nil
+	bounds := [2]int{least, most}
+	if r.lengths[bounds] == nil {
+		r.lengths[bounds] = named("text", Seq(Text(`"`), Repeat(letter, least, most), Text(`"`)))
+	}
+	return r.lengths[bounds], nil
 }
 
 // patternForm is a JSON string of the texts of a pattern, all of which must have a length within bounds.

@@ -1,8 +1,8 @@
 package grammar
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 )
 
 // maxCopies bounds what a schema lets come so often: a list or a text may be shorter than its most.
@@ -15,7 +15,7 @@ type property struct {
 }
 
 // object is an object of named properties in the schema's order, then others where the schema wants them.
-func (r *reading) object(v *value, path string) (*Expr, error) {
+func (r *reading) object(v *value, path *place) (*Expr, error) {
 	props, names, err := r.properties(v, path)
 	if err != nil {
 		return nil, err
@@ -37,14 +37,19 @@ func (r *reading) object(v *value, path string) (*Expr, error) {
 }
 
 // properties reads the properties of an object that have names. names holds those that may not be there too.
-func (r *reading) properties(v *value, path string) (list []property, names []string, err error) {
+func (r *reading) properties(v *value, path *place) (list []property, names []string, err error) {
+	if err := r.spend(v.weight, path); err != nil {
+		return nil, nil, err
+	}
 	required := map[string]bool{}
 	if req := v.get("required"); req != nil {
 		for _, x := range req.items {
 			required[x.text] = true
 		}
 	}
-	add := func(name string, x *value, at string) error {
+	seen := map[string]bool{}
+	add := func(name string, x *value, at *place) error {
+		seen[name] = true
 		if x.kind == 'f' {
 			if required[name] {
 				return refuse(at, "the property is required and may not be there")
@@ -66,14 +71,14 @@ func (r *reading) properties(v *value, path string) (list []property, names []st
 	}
 	if req := v.get("required"); req != nil {
 		for i, x := range req.items {
-			if slices.Contains(names, x.text) {
+			if seen[x.text] {
 				continue
 			}
 			other := v.get("additionalProperties")
 			if other == nil {
-				other = &value{kind: 't'}
+				other = always
 			}
-			if err := add(x.text, other, fmt.Sprintf("%s/required/%d", path, i)); err != nil {
+			if err := add(x.text, other, below(below(path, "required"), strconv.Itoa(i))); err != nil {
 				return nil, nil, err
 			}
 		}
@@ -150,7 +155,7 @@ func (b *branch) others(rest *Expr) *Expr {
 }
 
 // array is a list: of the places of prefixItems, then of items.
-func (r *reading) array(v *value, path string) (*Expr, error) {
+func (r *reading) array(v *value, path *place) (*Expr, error) {
 	var places []*Expr
 	prefix, word := v.get("prefixItems"), "prefixItems"
 	items, itemsWord := v.get("items"), "items"
@@ -163,7 +168,7 @@ func (r *reading) array(v *value, path string) (*Expr, error) {
 	}
 	if prefix != nil {
 		for i, x := range prefix.items {
-			e, err := r.schema(x, fmt.Sprintf("%s/%s/%d", path, word, i))
+			e, err := r.schema(x, below(below(path, word), strconv.Itoa(i)))
 			if err != nil {
 				return nil, err
 			}

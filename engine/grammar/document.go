@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -15,6 +17,20 @@ type value struct {
 	members []member
 	items   []*value
 	text    string // of a string or number
+	weight  int    // rough bytes of its JSON
+}
+
+// weigh sets the weight once all of the value is there.
+func (v *value) weigh() *value {
+	v.weight = 8 + len(v.text)
+	for _, m := range v.members {
+		v.weight += 4 + len(m.name) + m.v.weight
+	}
+	for _, x := range v.items {
+		v.weight += 1 + x.weight
+	}
+	v.weight = min(v.weight, 1<<40)
+	return v
 }
 
 type member struct {
@@ -43,7 +59,7 @@ func parseJSON(raw []byte) (*value, error) {
 	}
 	d := &reader{Decoder: json.NewDecoder(bytes.NewReader(raw))}
 	d.UseNumber()
-	v, err := d.value("#", 0)
+	v, err := d.value(top, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -53,29 +69,29 @@ func parseJSON(raw []byte) (*value, error) {
 	return v, nil
 }
 
-func (d *reader) value(path string, depth int) (*value, error) {
+func (d *reader) value(path *place, depth int) (*value, error) {
 	if d.values++; d.values > maxValues {
 		return nil, &LimitError{What: fmt.Sprintf("it holds more than %d values", maxValues)}
 	}
 	if depth > maxNesting {
-		return nil, &Error{Path: path, Reason: fmt.Sprintf("it is nested more than %d deep", maxNesting)}
+		return nil, &Error{Path: path.String(), Reason: fmt.Sprintf("it is nested more than %d deep", maxNesting)}
 	}
 	t, err := d.Token()
 	if err != nil {
-		return nil, &Error{Path: path, Reason: "it is not JSON: " + err.Error()}
+		return nil, &Error{Path: path.String(), Reason: "it is not JSON: " + err.Error()}
 	}
 	switch t := t.(type) {
 	case string:
-		return &value{kind: '"', text: t}, nil
+		return (&value{kind: '"', text: t}).weigh(), nil
 	case json.Number:
-		return &value{kind: '0', text: t.String()}, nil
+		return (&value{kind: '0', text: t.String()}).weigh(), nil
 	case bool:
 		if t {
-			return &value{kind: 't'}, nil
+			return always, nil
 		}
-		return &value{kind: 'f'}, nil
+		return (&value{kind: 'f'}).weigh(), nil
 	case nil:
-		return &value{kind: 'n'}, nil
+		return (&value{kind: 'n'}).weigh(), nil
 	case json.Delim:
 		v := &value{kind: byte(t)}
 		for d.More() {
@@ -84,31 +100,31 @@ func (d *reader) value(path string, depth int) (*value, error) {
 			}
 		}
 		if _, err := d.Token(); err != nil {
-			return nil, &Error{Path: path, Reason: "it is not JSON: " + err.Error()}
+			return nil, &Error{Path: path.String(), Reason: "it is not JSON: " + err.Error()}
 		}
-		return v, nil
+		return v.weigh(), nil
 	}
-	return nil, &Error{Path: path, Reason: "it is not JSON"}
+	return nil, &Error{Path: path.String(), Reason: "it is not JSON"}
 }
 
 // part reads the next member or item of v.
-func (d *reader) part(v *value, path string, depth int) error {
+func (d *reader) part(v *value, path *place, depth int) error {
 	if v.kind == '[' {
-		item, err := d.value(fmt.Sprintf("%s/%d", path, len(v.items)), depth+1)
+		item, err := d.value(below(path, strconv.Itoa(len(v.items))), depth+1)
 		v.items = append(v.items, item)
 		return err
 	}
 	t, err := d.Token()
 	name, ok := t.(string)
 	if err != nil || !ok {
-		return &Error{Path: path, Reason: "it is not JSON"}
+		return &Error{Path: path.String(), Reason: "it is not JSON"}
 	}
 	at := below(path, name)
 	if len(v.members) == maxMembers {
 		return &LimitError{What: fmt.Sprintf("%s has more than %d members", path, maxMembers)}
 	}
 	if v.get(name) != nil {
-		return &Error{Path: at, Reason: "it is there twice"}
+		return &Error{Path: at.String(), Reason: "it is there twice"}
 	}
 	x, err := d.value(at, depth+1)
 	v.members = append(v.members, member{name, x})
@@ -139,12 +155,39 @@ func (v *value) with(name string, x *value) *value {
 	if x != nil {
 		out.members = append(out.members, member{name, x})
 	}
-	return out
+	return out.weigh()
 }
 
-// below is the JSON pointer of a member.
-func below(path, name string) string {
-	return path + "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(name)
+// always is the schema true.
+var always = (&value{kind: 't'}).weigh()
+
+// place is where in a schema something stands. Its JSON pointer is written out only for errors: a schema can make many of
+// them, and each long.
+type place struct {
+	up   *place // nil at the top, or where a reference has led
+	step string
+}
+
+// top is the schema itself.
+var top = &place{step: "#"}
+
+func below(p *place, step string) *place { return &place{p, step} }
+
+// maxPointer bounds a pointer's text; of a longer one the end is shown.
+const maxPointer = 300
+
+func (p *place) String() string {
+	var steps []string
+	for n := 0; p != nil && n < maxPointer; p = p.up {
+		step := p.step
+		if p.up != nil {
+			step = "/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(step[:min(len(step), maxPointer)])
+		}
+		n += len(step)
+		steps = append(steps, step[:min(len(step), maxPointer)])
+	}
+	slices.Reverse(steps)
+	return strings.ToValidUTF8(strings.Join(steps, ""), "")
 }
 
 // write appends the value as compact JSON.

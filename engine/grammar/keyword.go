@@ -44,7 +44,10 @@ var kinds = map[string]string{
 var kindNames = map[byte]string{'{': "an object", '[': "an array", '"': "a string", '0': "a number", 't': "true or false"}
 
 // check refuses keywords that are not known or not what they must be.
-func check(v *value, path string) error {
+func (r *reading) check(v *value, path *place) error {
+	if err := r.spend(16*len(v.members), path); err != nil {
+		return err
+	}
 	for _, m := range v.members {
 		at := below(path, m.name)
 		if keywords[m.name] == unknown {
@@ -57,7 +60,7 @@ func check(v *value, path string) error {
 	return nil
 }
 
-func checkValue(m member, at string) error {
+func checkValue(m member, at *place) error {
 	want := kinds[m.name]
 	ok := want == ""
 	for i := range len(want) {
@@ -68,6 +71,9 @@ func checkValue(m member, at string) error {
 	}
 	switch m.name {
 	case "type", "required":
+		if m.name == "type" && len(m.v.items) > 7 {
+			return refuse(at, "there are only seven types")
+		}
 		for _, x := range m.v.items {
 			if x.kind != '"' {
 				return refuse(at, "it must hold strings")

@@ -176,6 +176,7 @@ func (m *machine) close() *state {
 		n, up := &m.nodes[at], m.reach[at]
 		switch n.kind {
 		case split:
+			m.spend(len(n.outs))
 			for _, o := range n.outs {
 				m.visit(o, up)
 			}

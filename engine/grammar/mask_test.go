@@ -343,6 +343,9 @@ func TestHostileForms(t *testing.T) {
 		"deep":         "root ::= " + strings.Repeat("(", 1000) + "\"a\"" + strings.Repeat(")", 1000),
 		"a long chain": many(30_000, func(i int) string { return fmt.Sprintf("r%d ::= r%d\n", i, i+1) }) + "r30000 ::= \"a\"\nroot ::= r0",
 		"ambiguous":    "root ::= x x x x x x x x\nx ::= \"a\" (x \"b\" | x \"a\" | x | \"\") | \"a\" x x | \"\"\n",
+		"bars":         "root ::= " + strings.Repeat("|", 300_000),
+		"empty groups": "root ::= " + strings.Repeat("()", 300_000),
+		"many rules":   "root ::= r0\n" + many(20_000, func(i int) string { return fmt.Sprintf("r%d ::= r%d | r%d | \"a\"\n", i, i+1, i+2) }) + "r20000 ::= \"b\"\nr20001 ::= \"c\"",
 		"any of any":   "root ::= (.* .* .* .* .* .*)* (.{0,1000} .{0,1000})*",
 	}
 	schemas := map[string]string{
@@ -354,10 +357,19 @@ func TestHostileForms(t *testing.T) {
 		"squared": `{"allOf":[` + many(60, func(i int) string {
 			return fmt.Sprintf(`{"properties":{"p%d":{"anyOf":[{"$ref":"#"},{"$ref":"#"}]}}},`, i)
 		}) + `{}]}`,
-		"length":    `{"type":"string","minLength":1000000000}`,
-		"lists":     `{"type":"array","minItems":5000,"items":{"type":"array","minItems":5000,"items":{"type":"array","minItems":5000,"items":{"type":"string","minLength":8000}}}}`,
-		"a pattern": `{"pattern":"^(((a{1,10}){1,10}){1,10}b?)*$"}`,
-		"optional":  `{"properties":{` + many(1900, func(i int) string { return fmt.Sprintf(`"p%d":{},`, i) }) + `"q":{}}}`,
+		"length":     `{"type":"string","minLength":1000000000}`,
+		"lists":      `{"type":"array","minItems":5000,"items":{"type":"array","minItems":5000,"items":{"type":"array","minItems":5000,"items":{"type":"string","minLength":8000}}}}`,
+		"a pattern":  `{"pattern":"^(((a{1,10}){1,10}){1,10}b?)*$"}`,
+		"long names": strings.Repeat(`{"`+strings.Repeat("n", 9000)+`":`, 60) + `[` + strings.Repeat("1,", 30_000) + `1]` + strings.Repeat("}", 60),
+		"a base of many": `{"properties":{` + many(1000, func(i int) string { return fmt.Sprintf(`"p%d":{},`, i) }) + `"q":{}},"anyOf":[` +
+			many(9000, func(i int) string { return fmt.Sprintf(`{"properties":{"p%d":{"type":"null"}}},`, i%1000) }) + `{}]}`,
+		"a long constant":         `{"const":"` + strings.Repeat("c", 400_000) + `","enum":[` + strings.Repeat("1,", 30_000) + `1]}`,
+		"lists beside lists":      `{"allOf":[{"enum":[` + strings.Repeat("1,", 10_000) + `1]},{"enum":[` + strings.Repeat("2,", 10_000) + `1]}]}`,
+		"required":                `{"required":[` + many(30_000, func(i int) string { return fmt.Sprintf(`"%d",`, i) }) + `"x"]}`,
+		"patterns":                `{"pattern":"^` + strings.Repeat("a?", 20_000) + `$","anyOf":[` + strings.Repeat("{},", 9000) + `{}]}`,
+		"types":                   `{"type":[` + strings.Repeat(`"string",`, 9000) + `"null"]}`,
+		"alternatives of nothing": `{"$defs":{"a":{"anyOf":[` + strings.Repeat(`{"$ref":"#/$defs/b"},`, 9000) + `{}]},"b":{"anyOf":[` + strings.Repeat(`{"$ref":"#/$defs/c"},`, 9000) + `{}]},"c":{}},"$ref":"#/$defs/a"}`,
+		"optional":                `{"properties":{` + many(1900, func(i int) string { return fmt.Sprintf(`"p%d":{},`, i) }) + `"q":{}}}`,
 	}
 	try := func(t *testing.T, form *grammar.Expr, err error) {
 		var g *grammar.Grammar

@@ -10,12 +10,12 @@ import (
 const maxFollowed = 50
 
 // flatten is a schema without $ref and allOf: what they say is put together with what stands beside them.
-func (r *reading) flatten(v *value, path string, depth int) (*value, error) {
+func (r *reading) flatten(v *value, path *place, depth int) (*value, error) {
 	if err := r.visit(path); err != nil {
 		return nil, err
 	}
 	if depth > maxFollowed {
-		return nil, refuse("#", "it refers to itself, or through more than %d others", maxFollowed)
+		return nil, refuse(top, "it refers to itself, or through more than %d others", maxFollowed)
 	}
 	if v.kind != '{' {
 		if v.kind != 't' && v.kind != 'f' {
@@ -23,7 +23,7 @@ func (r *reading) flatten(v *value, path string, depth int) (*value, error) {
 		}
 		return v, nil
 	}
-	if err := check(v, path); err != nil {
+	if err := r.check(v, path); err != nil {
 		return nil, err
 	}
 	if ref := v.get("$ref"); ref != nil {
@@ -40,7 +40,7 @@ func (r *reading) flatten(v *value, path string, depth int) (*value, error) {
 	v = v.with("allOf", nil)
 	for i, x := range all.items {
 		var err error
-		if v, err = r.flattenBoth(v, x, below(path, "allOf")+"/"+strconv.Itoa(i), depth); err != nil {
+		if v, err = r.flattenBoth(v, x, below(below(path, "allOf"), strconv.Itoa(i)), depth); err != nil {
 			return nil, err
 		}
 	}
@@ -48,16 +48,19 @@ func (r *reading) flatten(v *value, path string, depth int) (*value, error) {
 }
 
 // combine is a schema that holds to two.
-func (r *reading) combine(a, b *value, path string) (*value, error) {
+func (r *reading) combine(a, b *value, path *place) (*value, error) {
 	return r.flattenBoth(a, b, path, 0)
 }
 
-func (r *reading) flattenBoth(a, b *value, path string, depth int) (*value, error) {
+func (r *reading) flattenBoth(a, b *value, path *place, depth int) (*value, error) {
 	a, err := r.flatten(a, path, depth+1)
 	if err != nil {
 		return nil, err
 	}
 	if b, err = r.flatten(b, path, depth+1); err != nil {
+		return nil, err
+	}
+	if err := r.spend(4*(a.weight+b.weight), path); err != nil {
 		return nil, err
 	}
 	switch {
@@ -110,26 +113,34 @@ func places(v *value) string {
 }
 
 // bothOf is the value of a keyword that holds to two.
-func bothOf(name string, a, b *value, path string) (*value, error) {
+func bothOf(name string, a, b *value, path *place) (*value, error) {
 	switch name {
 	case "type":
 		return bothTypes(a, b), nil
 	case "enum":
+		theirs := map[string]bool{}
+		for _, y := range b.items {
+			theirs[y.json()] = true
+		}
 		out := &value{kind: '['}
 		for _, x := range a.items {
-			if slices.ContainsFunc(b.items, func(y *value) bool { return x.json() == y.json() }) {
+			if theirs[x.json()] {
 				out.items = append(out.items, x)
 			}
 		}
-		return out, nil
+		return out.weigh(), nil
 	case "required":
+		ours := map[string]bool{}
+		for _, x := range a.items {
+			ours[x.text] = true
+		}
 		out := &value{kind: '[', items: slices.Clone(a.items)}
 		for _, x := range b.items {
-			if !slices.ContainsFunc(out.items, func(y *value) bool { return x.text == y.text }) {
+			if !ours[x.text] {
 				out.items = append(out.items, x)
 			}
 		}
-		return out, nil
+		return out.weigh(), nil
 	case "minimum", "exclusiveMinimum", "minLength", "minItems":
 		return larger(a, b, path)
 	case "maximum", "exclusiveMaximum", "maxLength", "maxItems":
@@ -150,10 +161,10 @@ func bothOf(name string, a, b *value, path string) (*value, error) {
 
 // all is a schema that holds to both, when it is read.
 func all(a, b *value) *value {
-	return &value{kind: '{', members: []member{{"allOf", &value{kind: '[', items: []*value{a, b}}}}}
+	return (&value{kind: '{'}).with("allOf", (&value{kind: '[', items: []*value{a, b}}).weigh())
 }
 
-func larger(a, b *value, path string) (*value, error) {
+func larger(a, b *value, path *place) (*value, error) {
 	x, err := strconv.ParseFloat(a.text, 64)
 	y, err2 := strconv.ParseFloat(b.text, 64)
 	if err != nil || err2 != nil {
@@ -170,7 +181,7 @@ func bothTypes(a, b *value) *value {
 	out := &value{kind: '['}
 	add := func(name string) {
 		if !slices.ContainsFunc(out.items, func(x *value) bool { return x.text == name }) {
-			out.items = append(out.items, &value{kind: '"', text: name})
+			out.items = append(out.items, (&value{kind: '"', text: name}).weigh())
 		}
 	}
 	theirs := names(b)
@@ -182,28 +193,29 @@ func bothTypes(a, b *value) *value {
 			add("integer")
 		}
 	}
-	return out
+	return out.weigh()
 }
 
 // properties are those of two schemas: a property that only one names must hold to what the other says of all others.
-func properties(a, b *value, path string) (*value, error) {
-	lookup := func(v *value, name string) *value {
-		if p := v.get("properties"); p != nil && p.get(name) != nil {
-			return p.get(name)
+func properties(a, b *value, path *place) (*value, error) {
+	ours, theirs := namedProperties(a), namedProperties(b)
+	lookup := func(v *value, named map[string]*value, name string) *value {
+		if x := named[name]; x != nil {
+			return x
 		}
 		return v.get("additionalProperties") // nil: anything
 	}
 	out := &value{kind: '{'}
-	for _, v := range []*value{a, b} {
+	for i, v := range []*value{a, b} {
 		p := v.get("properties")
 		if p == nil {
 			continue
 		}
 		for _, m := range p.members {
-			if out.get(m.name) != nil {
+			if i == 1 && ours[m.name] != nil {
 				continue
 			}
-			x, y := lookup(a, m.name), lookup(b, m.name)
+			x, y := lookup(a, ours, m.name), lookup(b, theirs, m.name)
 			switch {
 			case x == nil, y != nil && y.kind == 'f':
 				x = y
@@ -212,10 +224,21 @@ func properties(a, b *value, path string) (*value, error) {
 				x = all(x, y)
 			}
 			if len(out.members) == maxMembers {
-				return nil, &LimitError{What: path + " has too many properties"}
+				return nil, &LimitError{What: path.String() + " has too many properties"}
 			}
 			out.members = append(out.members, member{m.name, x})
 		}
 	}
-	return out, nil
+	return out.weigh(), nil
+}
+
+// namedProperties are those that a schema names.
+func namedProperties(v *value) map[string]*value {
+	list := map[string]*value{}
+	if p := v.get("properties"); p != nil {
+		for _, m := range p.members {
+			list[m.name] = m.v
+		}
+	}
+	return list
 }

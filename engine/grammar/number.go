@@ -33,7 +33,7 @@ type bounds struct {
 }
 
 // readBounds reads the bounds of a schema, infinite ones where it has none.
-func readBounds(v *value, path string) (bounds, error) {
+func readBounds(v *value, path *place) (bounds, error) {
 	b := bounds{low: math.Inf(-1), high: math.Inf(1)}
 	read := func(name string, use func(float64)) error {
 		x := v.get(name)
@@ -87,7 +87,7 @@ func (b bounds) whole() (low, high int64) {
 }
 
 // integer is a whole number within bounds.
-func integer(v *value, path string) (*Expr, error) {
+func integer(v *value, path *place) (*Expr, error) {
 	b, err := readBounds(v, path)
 	if err != nil {
 		return nil, err
@@ -149,7 +149,7 @@ func sameLength(low, high string) *Expr {
 }
 
 // number is a number within bounds: whole ones, and such with a fraction between two whole numbers that are within.
-func number(v *value, path string) (*Expr, error) {
+func number(v *value, path *place) (*Expr, error) {
 	b, err := readBounds(v, path)
 	if err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ func JSON(schema []byte) (*Expr, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newReading(root).schema(root, "#")
+	return newReading(root).schema(root, top)
 }
 
 // Call is a JSON object of a function's name and its arguments under two keys; without a nameKey it is the arguments alone.
@@ -27,10 +27,10 @@ func Call(nameKey, name, argumentsKey string, schema []byte) (*Expr, error) {
 			return nil, err
 		}
 		r := newReading(root)
-		if root, err = r.combine(root, &value{kind: '{', members: []member{{"type", &value{kind: '"', text: "object"}}}}, "#"); err != nil {
+		if root, err = r.combine(root, objects, top); err != nil {
 			return nil, err
 		}
-		if arguments, err = r.schema(root, "#"); err != nil {
+		if arguments, err = r.schema(root, top); err != nil {
 			return nil, err
 		}
 	}
@@ -40,6 +40,9 @@ func Call(nameKey, name, argumentsKey string, schema []byte) (*Expr, error) {
 	return Seq(Text("{"), space, Text(quote(nameKey)), colon, Text(quote(name)), comma,
 		Text(quote(argumentsKey)), colon, arguments, space, Text("}")), nil
 }
+
+// objects is the schema of all objects.
+var objects = (&value{kind: '{'}).with("type", (&value{kind: '"', text: "object"}).weigh())
 
 // Object is any JSON object.
 func Object() *Expr { return anyObject }
@@ -93,32 +96,46 @@ func bracketed(open string, parts *Expr, empty bool, end string) *Expr {
 
 // reading is a schema being turned into a form.
 type reading struct {
-	root    *value
-	rules   map[string]*Expr // of references, by their text
-	lengths map[[2]int]*Expr // of strings, by their bounds, since each length is a part of its own
-	visits  int
+	root     *value
+	rules    map[string]*Expr // of references, by their text
+	lengths  map[[2]int]*Expr // of strings, by their bounds, since each length is a part of its own
+	patterns map[string]*Expr // by their text and the bounds beside it
+	visits   int
+	work     int
 }
 
 func newReading(root *value) *reading {
-	return &reading{root: root, rules: map[string]*Expr{}, lengths: map[[2]int]*Expr{}}
+	return &reading{root: root, rules: map[string]*Expr{}, lengths: map[[2]int]*Expr{}, patterns: map[string]*Expr{}}
 }
 
 // maxVisits bounds the schemas looked at: those that are put together can be many more than there are.
-const maxVisits = 20_000
+// maxRead bounds what is read of them again and again, in rough bytes.
+const (
+	maxVisits = 20_000
+	maxRead   = 20 << 20
+)
 
-func (r *reading) visit(path string) error {
+func (r *reading) visit(path *place) error {
 	if r.visits++; r.visits > maxVisits {
 		return &LimitError{What: fmt.Sprintf("its parts, put together, are more than %d (at %s)", maxVisits, path)}
 	}
 	return nil
 }
 
-func refuse(path, format string, args ...any) error {
-	return &Error{Path: path, Reason: fmt.Sprintf(format, args...)}
+// spend counts what is read.
+func (r *reading) spend(n int, path *place) error {
+	if r.work += n; r.work > maxRead {
+		return &LimitError{What: fmt.Sprintf("its parts, put together, are read too often (at %s)", path)}
+	}
+	return nil
+}
+
+func refuse(path *place, format string, args ...any) error {
+	return &Error{Path: path.String(), Reason: fmt.Sprintf(format, args...)}
 }
 
 // schema is the form of a schema.
-func (r *reading) schema(v *value, path string) (*Expr, error) {
+func (r *reading) schema(v *value, path *place) (*Expr, error) {
 	if err := r.visit(path); err != nil {
 		return nil, err
 	}
@@ -131,7 +148,7 @@ func (r *reading) schema(v *value, path string) (*Expr, error) {
 	default:
 		return nil, refuse(path, "a schema is an object, true or false")
 	}
-	if err := check(v, path); err != nil {
+	if err := r.check(v, path); err != nil {
 		return nil, err
 	}
 	if ref := v.get("$ref"); ref != nil && !constrains(v.with("$ref", nil)) {
@@ -150,13 +167,13 @@ func (r *reading) schema(v *value, path string) (*Expr, error) {
 		}
 	}
 	if v.get("const") != nil || v.get("enum") != nil {
-		return literals(v, path)
+		return r.literals(v, path)
 	}
 	return r.byType(v, path)
 }
 
 // reference is the rule for what a reference points at, which is read once.
-func (r *reading) reference(ref, path string) (*Expr, error) {
+func (r *reading) reference(ref string, path *place) (*Expr, error) {
 	if e := r.rules[ref]; e != nil {
 		return e, nil
 	}
@@ -167,12 +184,12 @@ func (r *reading) reference(ref, path string) (*Expr, error) {
 	to := &rule{name: ref}
 	e := call(to)
 	r.rules[ref] = e
-	to.body, err = r.schema(target, ref)
+	to.body, err = r.schema(target, &place{step: ref})
 	return e, err
 }
 
 // resolve finds what a reference within the schema points at.
-func (r *reading) resolve(ref, path string) (*value, error) {
+func (r *reading) resolve(ref string, path *place) (*value, error) {
 	at := r.root
 	rest, ok := strings.CutPrefix(ref, "#")
 	if !ok || rest != "" && rest[0] != '/' {
@@ -200,12 +217,12 @@ func (r *reading) resolve(ref, path string) (*value, error) {
 }
 
 // anyOf is one of several schemas, each together with what stands beside the list.
-func (r *reading) anyOf(v *value, word, path string) (*Expr, error) {
+func (r *reading) anyOf(v *value, word string, path *place) (*Expr, error) {
 	list := v.get(word)
 	base := v.with(word, nil)
 	var forms []*Expr
 	for i, x := range list.items {
-		at := fmt.Sprintf("%s/%s/%d", path, word, i)
+		at := below(below(path, word), strconv.Itoa(i))
 		var err error
 		if constrains(base) {
 			if x, err = r.combine(base, x, at); err != nil {
@@ -228,11 +245,14 @@ func (r *reading) anyOf(v *value, word, path string) (*Expr, error) {
 }
 
 // literals is the values of const or enum.
-func literals(v *value, path string) (*Expr, error) {
+func (r *reading) literals(v *value, path *place) (*Expr, error) {
+	if err := r.spend(v.weight, path); err != nil {
+		return nil, err
+	}
 	word := "enum"
 	list := v.get("enum")
 	if c := v.get("const"); c != nil {
-		if list != nil && !slices.ContainsFunc(list.items, func(x *value) bool { return x.json() == c.json() }) {
+		if text := c.json(); list != nil && !slices.ContainsFunc(list.items, func(x *value) bool { return x.json() == text }) {
 			return nil, refuse(below(path, "const"), "it is not in enum")
 		}
 		word, list = "const", &value{items: []*value{c}}
@@ -294,7 +314,7 @@ func impliedTypes(v *value) (list []string) {
 }
 
 // byType is the values of the types that a schema has.
-func (r *reading) byType(v *value, path string) (*Expr, error) {
+func (r *reading) byType(v *value, path *place) (*Expr, error) {
 	types := typesOf(v)
 	if v.get("type") == nil {
 		if types = impliedTypes(v); len(types) == 0 {
@@ -315,7 +335,7 @@ func (r *reading) byType(v *value, path string) (*Expr, error) {
 	return Any(forms...), nil
 }
 
-func (r *reading) ofType(v *value, name, path string) (*Expr, error) {
+func (r *reading) ofType(v *value, name string, path *place) (*Expr, error) {
 	switch name {
 	case "object":
 		return r.object(v, path)

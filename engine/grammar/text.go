@@ -30,12 +30,12 @@ const (
 )
 
 // text is a string of a length, a pattern or a format.
-func (r *reading) text(v *value, path string) (*Expr, error) {
+func (r *reading) text(v *value, path *place) (*Expr, error) {
 	least, most := count(v, "minLength", 0), count(v, "maxLength", -1)
 	if most >= 0 && least > most {
 		return nil, refuse(below(path, "minLength"), "it is more than maxLength")
 	}
-	pattern, at := "", ""
+	pattern, at := "", (*place)(nil)
 	if f := v.get("format"); f != nil && f.text != "password" && f.text != "binary" {
 		pattern, at = formats[f.text], below(path, "format")
 		if pattern == "" {
@@ -48,8 +48,8 @@ func (r *reading) text(v *value, path string) (*Expr, error) {
 		}
 		pattern, at = p.text, below(path, "pattern")
 	}
-	if at != "" {
-		return patternForm(pattern, at, least, most)
+	if at != nil {
+		return r.pattern(pattern, at, least, most)
 	}
 	if least == 0 && most < 0 {
 		return anyString, nil
@@ -64,8 +64,22 @@ func (r *reading) text(v *value, path string) (*Expr, error) {
 	return r.lengths[bounds], nil
 }
 
+// pattern is the form of a pattern, which is read once.
+func (r *reading) pattern(pattern string, path *place, least, most int) (*Expr, error) {
+	if err := r.spend(len(pattern), path); err != nil {
+		return nil, err
+	}
+	key := fmt.Sprintf("%d %d %s", least, most, pattern)
+	if e := r.patterns[key]; e != nil {
+		return e, nil
+	}
+	e, err := patternForm(pattern, path, least, most)
+	r.patterns[key] = e
+	return e, err
+}
+
 // patternForm is a JSON string of the texts of a pattern, all of which must have a length within bounds.
-func patternForm(pattern, path string, least, most int) (*Expr, error) {
+func patternForm(pattern string, path *place, least, most int) (*Expr, error) {
 	p := &patternReader{path: path}
 	if strings.Contains(pattern, `\s`) || strings.Contains(pattern, `\S`) {
 		p.spaces = true
@@ -102,7 +116,7 @@ func patternForm(pattern, path string, least, most int) (*Expr, error) {
 // patternReader turns patterns of JavaScript, as JSON Schema has them, into forms. Where Go's mean something else the form
 // is narrower, or the pattern is refused.
 type patternReader struct {
-	path   string
+	path   *place
 	spaces bool // it speaks of white space, of which Go knows less
 }
 

@@ -108,6 +108,12 @@ func program(s Spec, info *arch.Info) ([]bpf.RawInstruction, error) {
 		whole = append(whole, "connect")
 		conditions = append(conditions, network()...)
 	}
+	return assemble(info, seccomp.ActionAllow, seccomp.ActionErrno, whole, conditions)
+}
+
+// assemble makes a filter that does one thing with the calls that are named, whole or by their arguments, and another with
+// all others.
+func assemble(info *arch.Info, others, named seccomp.Action, whole []string, conditions []seccomp.NameWithConditions) ([]bpf.RawInstruction, error) {
 	var names []string
 	for _, name := range whole {
 		if _, ok := info.SyscallNames[name]; ok { // each processor has calls that others lack
@@ -115,10 +121,10 @@ func program(s Spec, info *arch.Info) ([]bpf.RawInstruction, error) {
 		}
 	}
 	policy := seccomp.Policy{
-		DefaultAction: seccomp.ActionAllow,
+		DefaultAction: others,
 		Syscalls: []seccomp.SyscallGroup{
-			{Names: names, Action: seccomp.ActionErrno},
-			{NamesWithCondtions: conditions, Action: seccomp.ActionErrno},
+			{Names: names, Action: named},
+			{NamesWithCondtions: conditions, Action: named},
 		},
 	}
 	body, err := policy.Assemble()

@@ -121,24 +121,7 @@ func (s Seal) program(info *arch.Info) ([]bpf.RawInstruction, error) {
 	if !s.Final() && len(s.Write) > 0 {
 		all = append(all, making...)
 	}
-	var names []string
-	for _, name := range all {
-		if _, ok := info.SyscallNames[name]; ok { // each processor has calls that others lack
-			names = append(names, name)
-		}
-	}
-	policy := seccomp.Policy{
-		DefaultAction: seccomp.ActionErrno,
-		Syscalls: []seccomp.SyscallGroup{
-			{Names: names, Action: seccomp.ActionAllow},
-			{NamesWithCondtions: s.own(), Action: seccomp.ActionAllow},
-		},
-	}
-	body, err := policy.Assemble()
-	if err != nil {
-		return nil, err
-	}
-	return bpf.Assemble(append(guard(info), body...))
+	return assemble(info, seccomp.ActionErrno, seccomp.ActionAllow, all, s.own())
 }
 
 // own are calls that may be made about this process alone: its threads, its signals, its limits, the names of its memory.

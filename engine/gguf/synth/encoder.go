@@ -1,7 +1,6 @@
 package synth
 
 import (
-	"bytes"
 	"fmt"
 	"strings"
 	"unicode"
@@ -38,7 +37,7 @@ func Encoder(s EncoderSpec) (*gguf.Writer, error) {
 	if min(s.Layers, s.Width, s.Heads, s.FFN, s.Context) < 1 || s.Width%s.Heads != 0 {
 		return nil, fmt.Errorf("the sizes of %+v do not go together", s)
 	}
-	b := &builder{spec: Spec{Arch: s.Arch, Layers: s.Layers, Width: s.Width, FFN: s.FFN, Context: s.Context, Type: s.Type, Seed: s.Seed}, file: gguf.NewWriter()}
+	b := &builder{spec: Spec{Arch: s.Arch, Layers: s.Layers, Width: s.Width, Heads: s.Heads, FFN: s.FFN, Context: s.Context, Type: s.Type, Seed: s.Seed}, file: gguf.NewWriter()}
 	v := wordPieces()
 	b.encoderKeys(s, v)
 	b.encoderTensors(s, len(v.tokens))
@@ -50,28 +49,11 @@ func Encoder(s EncoderSpec) (*gguf.Writer, error) {
 
 // EncoderBytes returns the file that s describes.
 func EncoderBytes(s EncoderSpec) ([]byte, error) {
-	w, err := Encoder(s)
-	if err != nil {
-		return nil, err
-	}
-	var out bytes.Buffer
-	if _, err := w.WriteTo(&out); err != nil {
-		return nil, err
-	}
-	return out.Bytes(), nil
+	return written(Encoder(s))
 }
 
 func (b *builder) encoderKeys(s EncoderSpec, v *vocabulary) {
-	b.set("general.architecture", s.Arch)
-	b.set("general.type", "model")
-	b.set("general.name", "Synthetic "+s.Arch)
-	b.set("general.file_type", fileType(&b.spec))
-	b.set("general.quantization_version", uint32(2))
-	b.own("block_count", uint32(s.Layers))
-	b.own("context_length", uint32(s.Context))
-	b.own("embedding_length", uint32(s.Width))
-	b.own("feed_forward_length", uint32(s.FFN))
-	b.own("attention.head_count", uint32(s.Heads))
+	b.general()
 	b.own("attention.layer_norm_epsilon", float32(1e-12))
 	b.own("attention.causal", false)
 	if s.Pooling <= 4 {

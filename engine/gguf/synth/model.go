@@ -27,7 +27,11 @@ func Model(s Spec) (*gguf.Writer, error) {
 
 // Bytes returns the file that s describes.
 func Bytes(s Spec) ([]byte, error) {
-	w, err := Model(s)
+	return written(Model(s))
+}
+
+// written is the whole file of a writer.
+func written(w *gguf.Writer, err error) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +58,8 @@ func (b *builder) set(key string, value any) {
 // own sets a key of the architecture.
 func (b *builder) own(key string, value any) { b.set(b.spec.Arch+"."+key, value) }
 
-func (b *builder) metadata() {
+// general sets what every file has.
+func (b *builder) general() {
 	s := &b.spec
 	b.set("general.architecture", s.Arch)
 	b.set("general.type", "model")
@@ -66,6 +71,11 @@ func (b *builder) metadata() {
 	b.own("embedding_length", uint32(s.Width))
 	b.own("feed_forward_length", uint32(s.FFN))
 	b.own("attention.head_count", uint32(s.Heads))
+}
+
+func (b *builder) metadata() {
+	s := &b.spec
+	b.general()
 	b.own("attention.head_count_kv", uint32(s.KVHeads))
 	b.own("attention.layer_norm_rms_epsilon", float32(1e-6))
 	if s.recurrent() {

@@ -227,6 +227,13 @@ func (a *Auth) postRecover(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *Auth) postPassword(w http.ResponseWriter, r *http.Request) error {
+	return a.change(w, r, func(p *Principal, in input) error {
+		return a.SetPassword(r.Context(), VisitorOf(r), p, in.Old, in.Password)
+	})
+}
+
+// change does what somebody with a login asks for.
+func (a *Auth) change(w http.ResponseWriter, r *http.Request, do func(p *Principal, in input) error) error {
 	p, err := a.byLogin(r.Context(), r)
 	if err != nil {
 		return err
@@ -235,7 +242,7 @@ func (a *Auth) postPassword(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := a.SetPassword(r.Context(), VisitorOf(r), p, in.Old, in.Password); err != nil {
+	if err := do(p, in); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -252,17 +259,7 @@ func (a *Auth) postAddPasskey(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *Auth) postAddPasskeyAnswer(w http.ResponseWriter, r *http.Request) error {
-	p, err := a.byLogin(r.Context(), r)
-	if err != nil {
-		return err
-	}
-	in, err := read(r)
-	if err != nil {
-		return err
-	}
-	if err := a.AddPasskey(r.Context(), VisitorOf(r), p, in.Name, in.Passkey); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
+	return a.change(w, r, func(p *Principal, in input) error {
+		return a.AddPasskey(r.Context(), VisitorOf(r), p, in.Name, in.Passkey)
+	})
 }

@@ -167,6 +167,31 @@ func TestAffinity(t *testing.T) {
 	}
 }
 
+// TestAffinityPrivate: where the conversations of a key are whose privacy is none, is known while the box runs and no longer.
+func TestAffinityPrivate(t *testing.T) {
+	b := startBox(t, boxState(t, playing(t, newStage(t), "small", "large")))
+	b.claim()
+	private, _ := b.key(`,"privacy":"none"`)
+	usual, _ := b.key("")
+	hidden, kept := &dialogue{key: private, model: "auto"}, &dialogue{key: usual, model: "auto"}
+	for _, d := range []*dialogue{hidden, kept} {
+		if model, why := b.reply(d, "Hello"); model != "small" || why != "default" {
+			t.Fatalf("%s, %s", model, why)
+		}
+	}
+	b.preferring("larger", "large")
+	if model, why := b.reply(hidden, "Still there?"); model != "small" || why != "default; kept" {
+		t.Errorf("while the box runs: %s, %s", model, why)
+	}
+	b = b.again(syscall.SIGTERM, "")
+	if model, why := b.reply(hidden, "And now?"); model != "large" || strings.HasSuffix(why, "kept") {
+		t.Errorf("over a restart it is a new one: %s, %s", model, why)
+	}
+	if model, why := b.reply(kept, "And here?"); model != "small" || why != "default; kept" {
+		t.Errorf("that of another key: %s, %s", model, why)
+	}
+}
+
 // TestAffinityOfAnswers: a request that goes on from an answer is in its conversation, over a restart.
 func TestAffinityOfAnswers(t *testing.T) {
 	b := startBox(t, boxState(t, playing(t, newStage(t), "small", "large")))

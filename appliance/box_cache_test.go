@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	main "onebit/appliance"
 	"onebit/appliance/promptcache"
 	"onebit/engine/gguf/synth"
@@ -71,5 +73,39 @@ func TestScopesOfKeys(t *testing.T) {
 	none, unwritten := main.ScopeOfKey(store.Key{ID: "k", Privacy: store.PrivacyNone})
 	if kept || !unwritten || open == none {
 		t.Errorf("%q %v, %q %v", open, kept, none, unwritten)
+	}
+}
+
+// TestIndex: what the prompt cache records is what it finds at the next start, marks and times with it.
+func TestIndex(t *testing.T) {
+	s, err := store.Open(t.Context(), store.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	index, at := main.IndexIn(s), time.Now().Truncate(time.Millisecond).UTC()
+	entry := promptcache.Entry{
+		File: "f", Model: "m", Of: promptcache.Hash{1}, Scope: promptcache.Hash{2}, Tokens: 900, Bytes: 1 << 33, Marked: at.Add(time.Hour), Used: at,
+		Points: []promptcache.Point{{Hash: [16]byte{3}, Tokens: 400}, {Hash: [16]byte{4}, Tokens: 700, Mark: true}, {Hash: [16]byte{5}, Tokens: 890}},
+	}
+	for _, change := range []func(){
+		func() {},
+		func() { entry.Used, entry.Marked = at.Add(time.Minute), at.Add(2*time.Hour) },
+		func() { entry.Marked = time.Time{} },
+	} {
+		change()
+		if err := index.Put(t.Context(), entry); err != nil {
+			t.Fatal(err)
+		}
+		all, err := index.Entries(t.Context())
+		if diff := cmp.Diff([]promptcache.Entry{entry}, all); err != nil || diff != "" {
+			t.Errorf("%v\n%s", err, diff)
+		}
+	}
+	if err := index.Delete(t.Context(), "f"); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := index.Entries(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("%v, %v", all, err)
 	}
 }

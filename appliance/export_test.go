@@ -22,6 +22,9 @@ func Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, args ..
 	return program{stdin: stdin, stdout: stdout, stderr: stderr}.run(ctx, args)
 }
 
+// IndexIn is where the prompt cache of a box records its files.
+func IndexIn(s *store.Store) promptcache.Index { return prefixes{s} }
+
 // Budget is how much of a box's memory models may take.
 var Budget = budget
 

@@ -40,6 +40,31 @@ func NewFile(by Reader, f File, now time.Time) (File, error) {
 	return f, nil
 }
 
+// Slot returns in which of a collection's two places vectors of a model stand:
+// those of the model that is shown in slot, those of the next in the other.
+func Slot(slot int, shown, next, model string) (int, error) {
+	switch {
+	case model == shown || shown == "":
+		return slot, nil
+	case model == next:
+		return 1 - slot, nil
+	}
+	return 0, otherModel(shown, model)
+}
+
+func otherModel(shown, model string) error {
+	return fmt.Errorf("%w: the collection has vectors of %q, not of %q", ErrConflict, shown, model)
+}
+
+// Near reports whether a collection has vectors that are searched. Those of
+// another model than asked are ErrConflict.
+func (c Collection) Near(model string) (bool, error) {
+	if c.Model != "" && c.Model != model {
+		return false, otherModel(c.Model, model)
+	}
+	return c.Model != "", nil
+}
+
 // Receive reads content in parts, gives each to put, and sets the file's size
 // and hash. The bytes of a part are good until put returns.
 func (f *File) Receive(r io.Reader, put func(n int, part []byte) error) error {

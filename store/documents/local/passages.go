@@ -49,19 +49,13 @@ func (k *Keeper) Cut(ctx context.Context, collection, file string, pages int, ch
 }
 
 // slotOf returns in which of the two places vectors of a model stand.
-func slotOf(ctx context.Context, scan func(context.Context, string, []any, ...any) error, collection, model string) (int64, error) {
-	var slot int64
+func slotOf(ctx context.Context, scan func(context.Context, string, []any, ...any) error, collection, model string) (int, error) {
+	var slot int
 	var shown, next string
 	if err := scan(ctx, "select slot, model, next from collections where id = ?", []any{collection}, &slot, &shown, &next); err != nil {
 		return 0, err
 	}
-	switch {
-	case model == shown || shown == "":
-		return slot, nil
-	case model == next:
-		return 1 - slot, nil
-	}
-	return 0, fmt.Errorf("%w: the collection has vectors of %q, not of %q", sqlite.ErrConflict, shown, model)
+	return documents.Slot(slot, shown, next, model)
 }
 
 // Bare lists passages without a vector of a model.
@@ -120,7 +114,7 @@ func (k *Keeper) Vectors(ctx context.Context, collection, file string) ([]docume
 // Embed stores vectors.
 func (k *Keeper) Embed(ctx context.Context, model string, vectors []documents.Vector) error {
 	return k.write(ctx, func(t *sqlite.Tx) error {
-		slots := map[string]int64{}
+		slots := map[string]int{}
 		for _, v := range vectors {
 			var collection string
 			var n int64
@@ -143,7 +137,7 @@ func (k *Keeper) Embed(ctx context.Context, model string, vectors []documents.Ve
 				slots[collection] = slot
 			}
 			blob := encodeVector(v.Vector)
-			added, err := t.Exec(ctx, "insert into vectors (id, vector) values (?, ?) on conflict do nothing", 2*v.ID+slot, blob)
+			added, err := t.Exec(ctx, "insert into vectors (id, vector) values (?, ?) on conflict do nothing", 2*v.ID+int64(slot), blob)
 			if err != nil {
 				return err
 			}

@@ -310,13 +310,11 @@ func (s *slabs) makeVectors(ctx context.Context, collection string, e *slab) err
 // Near finds passages by vectors.
 func (k *Keeper) Near(ctx context.Context, by documents.Reader, collection, model string, v []float32, filter *documents.Filter, most int) ([]documents.Scored, error) {
 	c, err := k.Collection(ctx, by, collection)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case c.Model == "":
-		return nil, nil
-	case c.Model != model:
-		return nil, fmt.Errorf("%w: the collection has vectors of %q, not of %q", documents.ErrConflict, c.Model, model)
+	}
+	if some, err := c.Near(model); err != nil || !some {
+		return nil, err
 	}
 	runs, filtered, err := k.allowed(ctx, collection, c.Generation, filter)
 	if err != nil || filtered && len(runs) == 0 {

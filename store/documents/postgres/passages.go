@@ -82,13 +82,7 @@ func slotOf(ctx context.Context, q querier, collection, model, lock string) (int
 	if err := q.QueryRow(ctx, "select slot, model, next from collections where id = $1"+lock, collection).Scan(&slot, &shown, &next); err != nil {
 		return 0, err
 	}
-	switch {
-	case model == shown || shown == "":
-		return slot, nil
-	case model == next:
-		return 1 - slot, nil
-	}
-	return 0, fmt.Errorf("%w: the collection has vectors of %q, not of %q", documents.ErrConflict, shown, model)
+	return documents.Slot(slot, shown, next, model)
 }
 
 // Bare lists passages without a vector of a model.
@@ -314,14 +308,13 @@ func (k *Keeper) weigh(ctx context.Context, collection string, terms []string) (
 // Near finds passages by vectors.
 func (k *Keeper) Near(ctx context.Context, by documents.Reader, collection, model string, v []float32, filter *documents.Filter, most int) ([]documents.Scored, error) {
 	c, err := k.Collection(ctx, by, collection)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case c.Model == "":
-		return nil, nil
-	case c.Model != model:
-		return nil, fmt.Errorf("%w: the collection has vectors of %q, not of %q", documents.ErrConflict, c.Model, model)
-	case len(v) != c.Dims:
+	}
+	if some, err := c.Near(model); err != nil || !some {
+		return nil, err
+	}
+	if len(v) != c.Dims {
 		return nil, fmt.Errorf("%w: the vector has %d numbers, those of the collection %d", documents.ErrInvalid, len(v), c.Dims)
 	}
 	if most < 1 {

@@ -296,3 +296,62 @@ func TestCacheMarkedAndKilled(t *testing.T) {
 		}
 	})
 }
+
+// TestCacheSeveral: a request for several answers, or with several prompts, costs others no more slots than its server needs,
+// and of none of them more is expected afterwards than is there.
+func TestCacheSeveral(t *testing.T) {
+	engines(t, func(t *testing.T, more string) {
+		state := boxState(t, more+fmt.Sprintf("models: [{name: small, file: %q, device: cpu, ctx_size: 8192, parallel: 4}]\ncache: {budget: 0}\n", synthetic(t, "-arch", "qwen3")))
+		b := startBox(t, state)
+		b.claim()
+		key, _ := b.key("")
+		var all []obj
+		for i := range 4 {
+			all = append(all, obj{"model": "small", "max_tokens": 2, "messages": []obj{{"role": "system", "content": rig.Prose(200, i)}, {"role": "user", "content": "begin"}}})
+			b.answer(key, false, all[i])
+		}
+		lost := 0
+		look := func() {
+			t.Helper()
+			lost = 0
+			for i := range all {
+				if a := b.answer(key, true, all[i]); a.cached == 0 {
+					lost++
+				} else if a.cached < a.prompt-8 {
+					t.Errorf("%+v", a.counted)
+				}
+			}
+			if c := b.admin("GET", "/prompt-cache", ""); c["wrong"].(float64) != 0 {
+				t.Errorf("%v\n%s", c, b.log)
+			}
+		}
+		most := 2 // of llama-server's slots, beside the one that has the prompt
+		if more == "" {
+			most = 0
+		}
+		all[3]["n"], all[3]["temperature"] = 3, 1
+		for _, stream := range []bool{false, true} {
+			all[3]["stream"] = stream
+			raw, err := json.Marshal(all[3])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if status, text := b.do(key, "POST", "/v1/chat/completions", string(raw)); status != 200 || !strings.Contains(text, `"index":2`) {
+				t.Fatalf("%d %s", status, text)
+			}
+			several := all[3]
+			all[3] = obj{"model": "small", "max_tokens": 2, "messages": several["messages"]}
+			if look(); lost != most {
+				t.Errorf("streamed %v: %d conversations were lost", stream, lost)
+			}
+			all[3] = several
+		}
+		all = all[:3]
+		if status, text := b.do(key, "POST", "/v1/completions", `{"model":"small","prompt":["one","two","three"],"max_tokens":2}`); status != 200 || !strings.Contains(text, `"index":2`) {
+			t.Fatalf("%d %s", status, text)
+		}
+		if look(); lost > 1 {
+			t.Errorf("several prompts: %d conversations were lost", lost)
+		}
+	})
+}

@@ -48,6 +48,7 @@ func TestTraitsOfModels(t *testing.T) {
 		"qwen3":  {{}, {}},
 		"gemma3": {{Whole: true, WholeFiles: true}, {WholeFiles: true}},
 		"mamba":  {{Whole: true, WholeFiles: true}, {Whole: true, WholeFiles: true}},
+		"lfm2":   {{Whole: true, WholeFiles: true}, {Whole: true, WholeFiles: true}},
 	} {
 		w, err := synth.Model(synth.Tiny(arch, tensor.Q8_0))
 		if err != nil {

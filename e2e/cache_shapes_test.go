@@ -145,6 +145,7 @@ func TestCacheShapes(t *testing.T) {
 		{name: "window", model: []string{"-arch", "gemma3", "-window", "128"}, builtin: true},
 		{name: "window kept whole", model: []string{"-arch", "gemma3", "-window", "128"}, env: "LLAMA_ARG_SWA_FULL", files: true},
 		{name: "recurrent", model: []string{"-arch", "mamba"}, files: true},
+		{name: "hybrid", model: []string{"-arch", "lfm2"}, files: true},
 	}
 	engines(t, func(t *testing.T, more string) {
 		for _, s := range shapes {

@@ -76,7 +76,12 @@ func (b *builder) general() {
 func (b *builder) metadata() {
 	s := &b.spec
 	b.general()
-	b.own("attention.head_count_kv", uint32(s.KVHeads))
+	if s.Arch == "lfm2" {
+		b.own("attention.head_count_kv", s.convolved())
+		b.own("shortconv.l_cache", uint32(convKernel))
+	} else {
+		b.own("attention.head_count_kv", uint32(s.KVHeads))
+	}
 	b.own("attention.layer_norm_rms_epsilon", float32(1e-6))
 	if s.recurrent() {
 		b.recurrence()
@@ -198,9 +203,12 @@ func (b *builder) tensors() {
 	s := &b.spec
 	gemma := s.Arch == "gemma3"
 	b.matrix("token_embd", 0, s.Width, s.Vocab, embeddingScale(s))
-	if gemma {
+	switch {
+	case gemma:
 		b.vector("output_norm", s.Width, 0.6, 0.06)
-	} else {
+	case s.Arch == "lfm2":
+		b.vector("token_embd_norm", s.Width, 1, 0.1) // its name for that
+	default:
 		b.vector("output_norm", s.Width, 1, 0.1)
 	}
 	if !s.Tied {
@@ -233,25 +241,29 @@ func embeddingScale(s *Spec) float64 {
 // queries and keys are larger, so that attention differs between positions.
 func (b *builder) layer(i int) {
 	s := &b.spec
-	normed := s.Arch == "qwen3" || s.Arch == "gemma3"
+	normed := s.Arch == "qwen3" || s.Arch == "gemma3" || s.Arch == "lfm2"
 	q, kv := s.Heads*s.HeadDim, s.KVHeads*s.HeadDim
 	sharp := 1.2
 	if normed {
 		sharp = 1
 	}
 	b.vector(name(i, "attn_norm"), s.Width, 1, 0.1)
-	b.matrix("attn_q", i, s.Width, q, sharp)
-	b.matrix("attn_k", i, s.Width, kv, sharp)
-	b.matrix("attn_v", i, s.Width, kv, 1)
-	b.matrix("attn_output", i, q, s.Width, 1)
+	if s.Arch == "lfm2" && s.convolved()[i] == 0 {
+		b.convolution(i)
+	} else {
+		b.matrix("attn_q", i, s.Width, q, sharp)
+		b.matrix("attn_k", i, s.Width, kv, sharp)
+		b.matrix("attn_v", i, s.Width, kv, 1)
+		b.matrix("attn_output", i, q, s.Width, 1)
+		if normed {
+			b.vector(name(i, "attn_q_norm"), s.HeadDim, 1.2, 0.12)
+			b.vector(name(i, "attn_k_norm"), s.HeadDim, 1.2, 0.12)
+		}
+	}
 	if s.Arch == "qwen2" {
 		b.bias(name(i, "attn_q"), q)
 		b.bias(name(i, "attn_k"), kv)
 		b.bias(name(i, "attn_v"), kv)
-	}
-	if normed {
-		b.vector(name(i, "attn_q_norm"), s.HeadDim, 1.2, 0.12)
-		b.vector(name(i, "attn_k_norm"), s.HeadDim, 1.2, 0.12)
 	}
 	b.vector(name(i, "ffn_norm"), s.Width, 1, 0.1)
 	b.matrix("ffn_gate", i, s.Width, s.FFN, 1)

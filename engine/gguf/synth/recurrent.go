@@ -42,6 +42,24 @@ func (b *builder) recurrent(i int) {
 	b.matrix("ssm_out", i, inner, s.Width, 1)
 }
 
+// convolved are the key and value heads of each layer of a model that has a short convolution in place of attention in all
+// layers but every second one.
+func (s *Spec) convolved() []uint32 {
+	heads := make([]uint32, s.Layers)
+	for i := 1; i < s.Layers; i += 2 {
+		heads[i] = uint32(s.KVHeads)
+	}
+	return heads
+}
+
+// convolution adds what stands in place of attention there.
+func (b *builder) convolution(i int) {
+	s := &b.spec
+	b.plane(name(i, "shortconv.conv")+".weight", convKernel, s.Width, 0.5, 0.3)
+	b.matrix("shortconv.in_proj", i, s.Width, 3*s.Width, 1)
+	b.matrix("shortconv.out_proj", i, s.Width, s.Width, 1)
+}
+
 // plane adds a matrix of rows x cols that is no matter of quantisation.
 func (b *builder) plane(full string, cols, rows int, mean, dev float64) {
 	r := random{seed: seedOf(b.spec.Seed, full), scale: float32(dev / deviation), mean: float32(mean)}

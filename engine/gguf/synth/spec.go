@@ -12,7 +12,7 @@ import (
 
 // Spec says which model to make. Sizes are in elements.
 type Spec struct {
-	Arch    string `json:"arch"`    // llama, qwen2, qwen3, gemma3 or mamba
+	Arch    string `json:"arch"`    // llama, qwen2, qwen3, gemma3, mamba or lfm2
 	Layers  int    `json:"layers"`  // blocks of attention and feed-forward
 	Width   int    `json:"width"`   // of the embedding
 	Heads   int    `json:"heads"`   // query heads
@@ -71,6 +71,8 @@ func Tiny(arch string, t tensor.Type) Spec {
 	case "gemma3":
 		s.Rope.Base, s.HeadDim, s.Heads, s.KVHeads = 1e6, 32, 4, 2
 		s.Layers, s.Window, s.Tied = 6, 16, true
+	case "lfm2":
+		s.Rope.Base, s.Tied, s.Layers = 1e6, true, 4
 	case "mamba":
 		s.Heads, s.KVHeads, s.HeadDim, s.FFN = 0, 0, 0, 0
 	}
@@ -108,7 +110,7 @@ func (s *Spec) check() error {
 		return fmt.Errorf("%d heads are no multiple of %d", s.Heads, s.KVHeads)
 	}
 	switch s.Arch {
-	case "llama", "qwen2":
+	case "llama", "qwen2", "lfm2":
 		if s.Heads*s.HeadDim != s.Width {
 			return fmt.Errorf("%s: %d heads of %d are not the width %d", s.Arch, s.Heads, s.HeadDim, s.Width)
 		}

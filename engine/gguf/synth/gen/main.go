@@ -22,7 +22,7 @@ func main() {
 }
 
 func run() error {
-	arch := flag.String("arch", "llama", "llama, qwen2, qwen3, gemma3 or mamba")
+	arch := flag.String("arch", "llama", "llama, qwen2, qwen3, gemma3, mamba or lfm2")
 	kind := flag.String("type", "Q8_0", "storage type of the matrices, such as Q4_K")
 	half := flag.Bool("half", false, "the shape of Qwen2.5-0.5B instead of a tiny model")
 	wide := flag.Bool("wide", false, "rows that are multiples of 256")

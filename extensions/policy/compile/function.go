@@ -159,16 +159,21 @@ func (f *function) store(to ast.Expr) {
 	if !ok {
 		fail(to, "only variables are assigned to")
 	}
+	f.variable(name, 0x21, 0x24)
+}
+
+// variable reads or writes one, by the instruction for a local or for a global.
+func (f *function) variable(name *ast.Ident, local, global byte) {
 	o := f.info.Uses[name]
 	if n, ok := f.locals[o]; ok {
-		f.index(0x21, n)
+		f.index(local, n)
 		return
 	}
 	n, ok := f.globals[o]
 	if !ok {
-		fail(to, "%s is no variable", name.Name)
+		fail(name, "%s is no variable", name.Name)
 	}
-	f.index(0x24, n)
+	f.index(global, n)
 }
 
 // open begins a block of a kind: block, loop or if.
@@ -285,16 +290,7 @@ func (f *function) expression(e ast.Expr) {
 	case *ast.ParenExpr:
 		f.expression(e.X)
 	case *ast.Ident:
-		o := f.info.Uses[e]
-		if n, ok := f.locals[o]; ok {
-			f.index(0x20, n)
-			return
-		}
-		n, ok := f.globals[o]
-		if !ok {
-			fail(e, "%s is no variable", e.Name)
-		}
-		f.index(0x23, n)
+		f.variable(e, 0x20, 0x23)
 	case *ast.UnaryExpr:
 		f.unary(e)
 	case *ast.BinaryExpr:

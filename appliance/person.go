@@ -112,21 +112,17 @@ func (p program) showCode(code, url string) error {
 	return nil
 }
 
-func removePerson(ctx context.Context, p program, args []string) error {
-	c := newCommandLine("rm")
-	l, err := c.open(args, 1, 1)
-	if err != nil {
-		return err
-	}
-	person, err := l.findPerson(ctx, c.words[0])
-	if err != nil {
-		return err
-	}
-	return l.call(ctx, "DELETE", "/people/"+escaped(person.ID), nil, nil)
+func removePerson(ctx context.Context, _ program, args []string) error {
+	return changePerson(ctx, "rm", args, "DELETE", nil)
 }
 
 func disablePerson(ctx context.Context, args []string, off bool) error {
-	c := newCommandLine("disable")
+	return changePerson(ctx, "disable", args, "PATCH", admin.PersonChange{Disabled: &off})
+}
+
+// changePerson asks for something about the person that the command line names.
+func changePerson(ctx context.Context, name string, args []string, method string, body any) error {
+	c := newCommandLine(name)
 	l, err := c.open(args, 1, 1)
 	if err != nil {
 		return err
@@ -135,7 +131,7 @@ func disablePerson(ctx context.Context, args []string, off bool) error {
 	if err != nil {
 		return err
 	}
-	return l.call(ctx, "PATCH", "/people/"+escaped(person.ID), admin.PersonChange{Disabled: &off}, nil)
+	return l.call(ctx, method, "/people/"+escaped(person.ID), body, nil)
 }
 
 const adminUsage = `usage: 1bit admin recover [--socket PATH]

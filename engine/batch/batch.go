@@ -45,8 +45,8 @@ type Step struct {
 	// Out is set by Eval when Logits is true: one value per vocabulary entry for
 	// the last of Tokens. It is valid until the next Eval.
 	Out []float32
-	// Tree makes Tokens branches behind the session, which is left as it was, with
-	// logits as Tree says, in Outs.
+	// Tree makes Tokens branches behind the session, which keeps the tokens that it
+	// has, with logits as Tree says, in Outs. Truncate drops them.
 	Tree *model.Tree
 	Outs [][]float32
 }

@@ -50,8 +50,7 @@ type waiting struct {
 // plan says which slot a step of the pass belongs to.
 type plan struct {
 	slot   *slot
-	prompt bool  // the step processes prompt
-	tree   *tree // of the step, when it scores options
+	prompt bool // the step processes prompt
 }
 
 // ErrStopped is returned for tasks that the end of Run leaves undone.
@@ -351,9 +350,9 @@ func (s *Scheduler) pass(ctx context.Context) {
 	}
 	prompt, all := 0, 0
 	for i, p := range s.plans {
-		all += len(s.steps[i].Tokens)
-		if p.prompt || p.tree != nil {
-			prompt += len(s.steps[i].Tokens)
+		n := s.steps[i].length()
+		if all += n; p.prompt || s.steps[i].Tree != nil {
+			prompt += n
 		}
 	}
 	if prompt > 0 {
@@ -361,8 +360,8 @@ func (s *Scheduler) pass(ctx context.Context) {
 	}
 	s.count(func(m *Metrics) { m.pass(len(s.steps), prompt) })
 	for i := range s.steps {
-		if t := s.plans[i].tree; t != nil {
-			s.collectTree(s.plans[i].slot, t, &s.steps[i])
+		if s.steps[i].Tree != nil {
+			s.collectTree(s.plans[i].slot, &s.steps[i])
 			continue
 		}
 		s.collect(s.plans[i].slot, &s.steps[i])
@@ -374,7 +373,7 @@ func (s *Scheduler) pass(ctx context.Context) {
 func (s *Scheduler) isolate(ctx context.Context) {
 	for i := range s.steps {
 		sl := s.plans[i].slot
-		if s.plans[i].tree != nil {
+		if s.steps[i].Tree != nil {
 			s.fail(sl, errBranch)
 			continue
 		}

@@ -14,19 +14,31 @@ type Branch struct {
 	Options [][]int32 // each at least one token
 }
 
+// Bounds of what is evaluated of branches at a time.
+const (
+	treeTokens = 256 // of a tree, beyond twice the branch that it begins with
+	treeRows   = 48  // rows of logits in a pass: each has a number for every token of the vocabulary
+)
+
 // scoring is where a task with branches stands.
 type scoring struct {
 	branches []Branch
-	waiting  []int // of branches, which no pass has had yet, those that begin alike side by side
+	waiting  []choice // which no tree has had yet, those that begin alike side by side
+	tree     *tree    // that is being evaluated, or nil
 	result   [][]float64
 }
 
-// tree is branches with their options, for one pass. What begins alike is in it once.
+// choice is an option of a branch.
+type choice struct{ branch, option int }
+
+// tree is branches with options behind the prompt. What begins alike is in it once.
 type tree struct {
-	tokens []int32
-	model.Tree
-	nodes map[node]int // where each token is
-	reads []reading
+	tokens  []int32
+	parents []int
+	nodes   map[node]int // where each token is
+	reads   []reading
+	logits  []int // the tokens whose logits are read, ascending
+	done    int   // tokens that were evaluated
 }
 
 // node is a token behind another one of a tree, or behind the prompt (-1).
@@ -37,8 +49,9 @@ type node struct {
 
 // reading is one token of an option: the logits of the tree's token at tell how likely it is.
 type reading struct {
-	branch, option, at int
-	token              int32
+	choice
+	at    int
+	token int32
 }
 
 var errBranch = errors.New("the model could not score a branch")
@@ -47,46 +60,51 @@ var errBranch = errors.New("the model could not score a branch")
 func (s *slot) score() {
 	sc := &scoring{branches: s.task.Branches}
 	for i, b := range sc.branches {
-		sc.waiting = append(sc.waiting, i)
+		for o := range b.Options {
+			sc.waiting = append(sc.waiting, choice{i, o})
+		}
 		sc.result = append(sc.result, make([]float64, len(b.Options)))
 	}
-	slices.SortStableFunc(sc.waiting, func(a, b int) int { return slices.Compare(sc.branches[a].Tokens, sc.branches[b].Tokens) })
+	slices.SortStableFunc(sc.waiting, func(a, b choice) int {
+		return slices.Compare(sc.branches[a.branch].Tokens, sc.branches[b.branch].Tokens)
+	})
 	s.scores = sc
 }
 
-// plant takes waiting branches for a pass that has room for about so many tokens, one at least.
-func (sc *scoring) plant(room int) *tree {
+// plant takes options that wait for the next tree, one at least. When a branch has so many that they are in several
+// trees, each evaluates the branch again.
+func (sc *scoring) plant() {
 	t := &tree{nodes: map[node]int{}}
+	most := treeTokens + 2*len(sc.branches[sc.waiting[0].branch].Tokens)
 	for len(sc.waiting) > 0 {
+		c := sc.waiting[0]
+		b := &sc.branches[c.branch]
 		tokens, reads := len(t.tokens), len(t.reads)
-		t.add(sc.waiting[0], &sc.branches[sc.waiting[0]])
-		if tokens > 0 && len(t.tokens) > room {
+		t.add(c, b.Tokens, b.Options[c.option])
+		if tokens > 0 && len(t.tokens) > most {
 			t.cut(tokens, reads)
 			break
 		}
 		sc.waiting = sc.waiting[1:]
 	}
 	for _, r := range t.reads {
-		t.Logits = append(t.Logits, r.at)
+		t.logits = append(t.logits, r.at)
 	}
-	slices.Sort(t.Logits)
-	t.Logits = slices.Compact(t.Logits)
-	return t
+	slices.Sort(t.logits)
+	t.logits = slices.Compact(t.logits)
+	sc.tree = t
 }
 
-// add puts a branch into the tree. The last token of an option need not be evaluated.
-func (t *tree) add(branch int, b *Branch) {
-	root := -1
-	for _, id := range b.Tokens {
-		root = t.put(root, id)
+// add puts an option into the tree. Its last token need not be evaluated.
+func (t *tree) add(c choice, branch, option []int32) {
+	at := -1
+	for _, id := range branch {
+		at = t.put(at, id)
 	}
-	for o, option := range b.Options {
-		at := root
-		for i, id := range option {
-			t.reads = append(t.reads, reading{branch, o, at, id})
-			if i < len(option)-1 {
-				at = t.put(at, id)
-			}
+	for i, id := range option {
+		t.reads = append(t.reads, reading{c, at, id})
+		if i < len(option)-1 {
+			at = t.put(at, id)
 		}
 	}
 }
@@ -98,7 +116,7 @@ func (t *tree) put(parent int, token int32) int {
 	if !ok {
 		at = len(t.tokens)
 		t.nodes[n] = at
-		t.tokens, t.Parents = append(t.tokens, token), append(t.Parents, parent)
+		t.tokens, t.parents = append(t.tokens, token), append(t.parents, parent)
 	}
 	return at
 }
@@ -106,36 +124,70 @@ func (t *tree) put(parent int, token int32) int {
 // cut takes out what was put last.
 func (t *tree) cut(tokens, reads int) {
 	for i := tokens; i < len(t.tokens); i++ {
-		delete(t.nodes, node{t.Parents[i], t.tokens[i]})
+		delete(t.nodes, node{t.parents[i], t.tokens[i]})
 	}
-	t.tokens, t.Parents, t.reads = t.tokens[:tokens], t.Parents[:tokens], t.reads[:reads]
+	t.tokens, t.parents, t.reads = t.tokens[:tokens], t.parents[:tokens], t.reads[:reads]
+}
+
+// piece returns the step for the next tokens, as many as there is room for.
+func (t *tree) piece(room int) Step {
+	to := t.done + portion(len(t.tokens)-t.done, room)
+	first, _ := slices.BinarySearch(t.logits, t.done)
+	last, _ := slices.BinarySearch(t.logits, to)
+	if last > first+treeRows {
+		last = first + treeRows
+		to = t.logits[last-1] + 1
+	}
+	return Step{Tokens: t.tokens[:to], Tree: &model.Tree{Parents: t.parents[:to], Logits: t.logits[first:last], From: t.done}}
 }
 
 // addTree appends a step of a scoring slot, of about as many tokens as there is room for, and returns how many.
 func (s *Scheduler) addTree(sl *slot, room int) int {
-	t := sl.scores.plant(room)
-	s.steps = append(s.steps, Step{Session: sl.session, Tokens: t.tokens, Tree: &t.Tree})
-	s.plans = append(s.plans, plan{slot: sl, tree: t})
-	return len(t.tokens)
+	sc := sl.scores
+	if sc.tree == nil {
+		sc.plant()
+	}
+	step := sc.tree.piece(room)
+	step.Session = sl.session
+	s.steps = append(s.steps, step)
+	s.plans = append(s.plans, plan{slot: sl})
+	return step.length()
 }
 
-// collectTree reads the probabilities that a tree's logits tell.
-func (s *Scheduler) collectTree(sl *slot, t *tree, step *Step) {
-	if len(step.Outs) != len(t.Logits) {
+// length returns how many tokens a step evaluates.
+func (st *Step) length() int {
+	if st.Tree != nil {
+		return len(st.Tokens) - st.Tree.From
+	}
+	return len(st.Tokens)
+}
+
+// collectTree reads the probabilities that a piece of a tree tells.
+func (s *Scheduler) collectTree(sl *slot, step *Step) {
+	if len(step.Outs) != len(step.Tree.Logits) {
 		s.fail(sl, errNoLogits)
 		return
 	}
-	sl.stats.Prompt += len(t.tokens)
-	norms := make([]float64, len(t.Logits))
+	sc := sl.scores
+	t := sc.tree
+	sl.stats.Prompt += step.length()
+	t.done = len(step.Tokens)
+	at := map[int][]float32{}
+	norms := map[int]float64{}
 	for i, row := range step.Outs {
 		p, _ := sl.sampler.LogProbs(row, 0, 0)
-		norms[i] = float64(row[0]) - float64(p)
+		at[step.Tree.Logits[i]] = row
+		norms[step.Tree.Logits[i]] = float64(row[0]) - float64(p)
 	}
 	for _, r := range t.reads {
-		row, _ := slices.BinarySearch(t.Logits, r.at)
-		sl.scores.result[r.branch][r.option] += float64(step.Outs[row][r.token]) - norms[row]
+		if row := at[r.at]; row != nil {
+			sc.result[r.branch][r.option] += float64(row[r.token]) - norms[r.at]
+		}
 	}
-	if len(sl.scores.waiting) == 0 {
+	if t.done < len(t.tokens) {
+		return
+	}
+	if sc.tree = nil; len(sc.waiting) == 0 {
 		s.scored(sl)
 	}
 }

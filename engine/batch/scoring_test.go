@@ -109,6 +109,68 @@ func TestScoringIsShort(t *testing.T) {
 	})
 }
 
+// Others go on while there is much to score: no pass is longer than one of a long prompt would be, however long a branch
+// or its options are, and what is scored comes to no more than some times its length.
+func TestScoringIsCut(t *testing.T) {
+	many := make([]string, 300)
+	for i := range many {
+		many[i] = strings.Repeat(string(rune('a'+i%26)), 30) + strings.Repeat("x", i/26) + "!"
+	}
+	for name, b := range map[string][]batch.Branch{
+		"a long branch":                      {branch(strings.Repeat("why ", 500), "yes", "no")},
+		"a long option":                      {branch("why?", strings.Repeat("because ", 300), "no")},
+		"many options":                       {branch("which?", many...)},
+		"a long branch with many options":    {branch(strings.Repeat("which ", 100), many...)},
+		"many branches with as many options": {branch("one?", many...), branch("two?", many...), branch("three?", many...)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := &fakeEngine{during: func(steps []batch.Step) error {
+				n := 0
+				for _, st := range steps {
+					if n += len(st.Tokens); st.Tree != nil {
+						n -= st.Tree.From
+						if len(st.Tree.Logits) > 48 {
+							t.Errorf("%d rows of logits", len(st.Tree.Logits))
+						}
+					}
+				}
+				time.Sleep(time.Duration(n) * 2 * time.Millisecond)
+				return nil
+			}}
+			all := 0
+			for _, branch := range b {
+				all += len(branch.Tokens)
+				for _, o := range branch.Options {
+					all += len(o)
+				}
+			}
+			bubble(t, e, 2, 8192, func(f *fixture) {
+				f.run(strings.Repeat("it learns the pace ", 20), 1)
+				other := f.begin("meanwhile", 4000)
+				c := f.score("text", b...).wait(t)
+				close(other.gone)
+				<-other.done
+				if n := c.last.State.Timings.Prompt; n > 3*all {
+					t.Errorf("%d tokens were evaluated for %d", n, all)
+				}
+				both := 0
+				for _, p := range e.recorded() {
+					if len(p) < 2 {
+						continue
+					}
+					both++
+					if n := p[0].tokens + p[1].tokens; n > 60 {
+						t.Errorf("a pass of %d tokens", n)
+					}
+				}
+				if both < all/60 {
+					t.Errorf("%d passes have both tasks", both)
+				}
+			})
+		})
+	}
+}
+
 // A task that ends early leaves no session behind: bubble looks.
 func TestScoringEnds(t *testing.T) {
 	long := branch(strings.Repeat("q", 400), "yes", "no")

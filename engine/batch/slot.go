@@ -67,6 +67,9 @@ func (s *slot) begin(t *Task, sampler *model.Sampler, now time.Time) {
 
 // end makes the slot idle. Its tokens stay for a later prompt to reuse.
 func (s *slot) end() {
+	if s.scores != nil {
+		s.session.Truncate(len(s.tokens)) // gives back what trees took
+	}
 	s.task, s.sampler, s.pending, s.scores = nil, nil, nil, nil
 	s.out = output{}
 }

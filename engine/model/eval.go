@@ -52,7 +52,6 @@ func (m *Model) Eval(ctx context.Context, steps []Step) error {
 // eval is Eval of checked steps, with the mutex held.
 func (m *Model) eval(ctx context.Context, steps []Step) error {
 	rows, last := 0, 0
-	defer release(steps)
 	for i := range steps {
 		st := &steps[i]
 		st.Out = nil
@@ -67,7 +66,7 @@ func (m *Model) eval(ctx context.Context, steps []Step) error {
 	p.begin(m, rows)
 	for i := range steps {
 		st := &steps[i]
-		for done := 0; done < len(st.Tokens); {
+		for done := st.from(); done < len(st.Tokens); {
 			if len(p.ids) == maxBatch {
 				m.runPass(p)
 				if err := ctx.Err(); err != nil {
@@ -177,15 +176,6 @@ func (p *pass) clear() {
 	clear(p.ends)
 	p.ids, p.owner, p.at, p.pos = p.ids[:0], p.owner[:0], p.at[:0], p.pos[:0]
 	p.spans, p.rows, p.ends = p.spans[:0], p.rows[:0], p.ends[:0]
-}
-
-// release gives back the pages that trees were in.
-func release(steps []Step) {
-	for i := range steps {
-		if s := steps[i].Session; steps[i].Tree != nil {
-			s.shrink((s.Len() + pageTokens - 1) / pageTokens)
-		}
-	}
 }
 
 // add takes n tokens of a step, from index from on, and appends them to the session.

@@ -63,16 +63,11 @@ func (s *Session) Token(i int) int32 { return s.ids[i] }
 // Capacity returns the number of tokens that the session holds at most.
 func (s *Session) Capacity() int { return s.m.Capacity() }
 
-// Truncate drops all tokens from position n on, and gives the memory that
-// nothing else is in back to the model. It does nothing when there are no more
-// than n.
+// Truncate drops all tokens from position n on, and a tree, and gives the memory
+// that nothing else is in back to the model.
 func (s *Session) Truncate(n int) {
-	n = max(n, 0)
-	if n >= len(s.ids) {
-		return
-	}
-	s.ids = s.ids[:n]
-	s.shrink((n + pageTokens - 1) / pageTokens)
+	s.ids = s.ids[:min(max(n, 0), len(s.ids))]
+	s.shrink((len(s.ids) + pageTokens - 1) / pageTokens)
 }
 
 // shrink gives back all pages but the first n.

@@ -5,14 +5,16 @@ import (
 	"slices"
 )
 
-// Tree makes a step's tokens branches behind its session, all evaluated at once: each token sees the session, the tokens
-// from its root down to it, and nothing else of the tree. The session is left as it was. Its keys and values are read where
-// they are, and those of the tree lie behind them until Eval ends, one behind the other. So the logits of its first tokens,
+// Tree makes a step's tokens branches behind its session: each token sees the session, the tokens from its root down to
+// it, and nothing else of the tree. The session is left with the tokens that it had. Its keys and values are read where
+// they are, and those of the tree lie behind them, one behind the other, until the session is truncated or appended to;
+// so a tree can be evaluated in pieces: a later one has the tokens of those before it again, and says how many. The logits of its first tokens,
 // while each is the parent of the next, have the bits that they would have in a session; those of others differ from that
 // by rounding, since sums are cut elsewhere.
 type Tree struct {
 	Parents []int // of each token the index of the one before it, which is lower; -1 is the session's last
 	Logits  []int // the tokens that get logits, ascending
+	From    int   // the first token to be evaluated; those before it were, by the last steps of the session
 }
 
 // check refuses a tree that is none of n tokens.
@@ -25,8 +27,11 @@ func (t *Tree) check(n int) error {
 			return fmt.Errorf("token %d of a tree has the parent %d", i, parent)
 		}
 	}
+	if t.From < 0 || t.From >= n {
+		return fmt.Errorf("token %d of a tree of %d is to be the first", t.From, n)
+	}
 	for i, at := range t.Logits {
-		if at < 0 || at >= n || i > 0 && at <= t.Logits[i-1] {
+		if at < t.From || at >= n || i > 0 && at <= t.Logits[i-1] {
 			return fmt.Errorf("logits of token %d of a tree of %d, or out of order", at, n)
 		}
 	}
@@ -60,6 +65,14 @@ func (st *Step) wanted() int {
 		return len(st.Tree.Logits)
 	}
 	return st.Logits
+}
+
+// from returns the first token of a step that is to be evaluated.
+func (st *Step) from() int {
+	if st.Tree != nil {
+		return st.Tree.From
+	}
+	return 0
 }
 
 // end returns the length of the longest text that a step makes of its session.

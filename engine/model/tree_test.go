@@ -81,6 +81,7 @@ func TestTree(t *testing.T) {
 						t.Fatalf("%d rows of logits", len(steps[1].Out))
 					}
 					got, company := clone(steps[1].Out), clone(steps[0].Out)
+					compareBits(t, "in pieces", inPiecesOf(t, m, base, ids, tree, 23), got)
 					for row, at := range tree.Logits {
 						if row > 25 && row < len(tree.Logits)-25 {
 							continue // enough of them
@@ -94,6 +95,7 @@ func TestTree(t *testing.T) {
 					}
 					plain.Truncate(0)
 					compareBits(t, "what is evaluated with a tree", company, eval(t, m, plain, more, 3))
+					base.Truncate(c.held)
 					if base.Len() != c.held || !bytes.Equal(saved(t, m, base), before) {
 						t.Error("the session is not as it was")
 					}
@@ -101,6 +103,22 @@ func TestTree(t *testing.T) {
 			}
 		}
 	})
+}
+
+// inPiecesOf evaluates a tree some tokens at a time.
+func inPiecesOf(t *testing.T, m *model.Model, s *model.Session, ids []int32, tree *model.Tree, size int) (rows [][]float32) {
+	t.Helper()
+	for from := 0; from < len(ids); from += size {
+		to := min(from+size, len(ids))
+		first, _ := slices.BinarySearch(tree.Logits, from)
+		last, _ := slices.BinarySearch(tree.Logits, to)
+		steps := []model.Step{{Session: s, Tokens: ids[:to], Tree: &model.Tree{Parents: tree.Parents[:to], Logits: tree.Logits[first:last], From: from}}}
+		if err := m.Eval(t.Context(), steps); err != nil {
+			t.Fatal(err)
+		}
+		rows = append(rows, clone(steps[0].Out)...)
+	}
+	return rows
 }
 
 // TestTreeOfOne: a tree that is no more than a row of tokens has the bits of a session.
@@ -153,6 +171,8 @@ func TestTreeRefusals(t *testing.T) {
 		{model.Tree{Parents: []int{-1, -2, 0}}, "token 1"},
 		{model.Tree{Parents: []int{-1, 0, 0}, Logits: []int{1, 1}}, "out of order"},
 		{model.Tree{Parents: []int{-1, 0, 0}, Logits: []int{3}}, "token 3"},
+		{model.Tree{Parents: []int{-1, 0, 0}, Logits: []int{0}, From: 1}, "token 0"},
+		{model.Tree{Parents: []int{-1, 0, 0}, From: 3}, "token 3"},
 	} {
 		err := m.Eval(t.Context(), []model.Step{{Session: base, Tokens: []int32{1, 2, 3}, Tree: &c.tree}})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -169,6 +189,10 @@ func TestTreeRefusals(t *testing.T) {
 	}
 	after := m.CacheBytes()
 	for range 5 {
+		base.Truncate(10)
+		other := m.NewSession()
+		eval(t, m, other, tokens(1, 16, s.vocab), 0) // takes a page that the tree had
+		other.Close()
 		if err := m.Eval(t.Context(), []model.Step{wide}); err != nil {
 			t.Fatal(err)
 		}

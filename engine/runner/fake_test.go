@@ -159,11 +159,12 @@ func (e *fakeEngine) Eval(_ context.Context, steps []batch.Step) error {
 	for i := range steps {
 		st := &steps[i]
 		s := st.Session.(*fakeSession)
-		p = append(p, part{s.id, len(st.Tokens), st.Logits})
 		if st.Tree != nil {
+			p = append(p, part{s.id, len(st.Tokens) - st.Tree.From, true})
 			st.Outs = e.tree(s.tokens, st)
 			continue
 		}
+		p = append(p, part{s.id, len(st.Tokens), st.Logits})
 		s.tokens = append(s.tokens, st.Tokens...)
 		if st.Logits {
 			st.Out = e.logits(s.tokens)

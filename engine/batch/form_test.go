@@ -84,7 +84,7 @@ func TestFormThatNothingFits(t *testing.T) {
 		bubble(t, &fakeEngine{next: say(encode("yes")...)}, 1, 64, func(f *fixture) {
 			c := f.formed(matcher(t, `root ::= "yes"`), batch.Options{Slot: -1, MaxTokens: -1}, model.SamplerConfig{
 				Temperature: temperature, LogitBias: []model.Bias{{ID: 'e', Bias: float32(math.Inf(-1))}}})
-			if c.last.Kind != batch.Failed || !strings.Contains(c.last.Err.Error(), "grammar") {
+			if c.last.Kind != batch.Failed || !errors.Is(c.last.Err, batch.ErrForm) {
 				t.Errorf("kind %v, error %v", c.last.Kind, c.last.Err)
 			}
 			if d := f.run("q:", -1); d.text != "yes" { // the slot is free

@@ -122,8 +122,8 @@ func (s *slot) sample(logits []float32, v Vocabulary) (Piece, error) {
 	return p, nil
 }
 
-// errForm reports a form that no token of the vocabulary goes on with, or none that the request leaves possible.
-var errForm = errors.New("no token that may be sampled fits the schema or grammar")
+// ErrForm fails a task whose form no token of the vocabulary goes on with, or none that its sampling leaves possible.
+var ErrForm = errors.New("no token that may be sampled fits the schema or grammar")
 
 // pick samples a token that the task's form takes. Mostly the first one does. Only if not, the others are looked at: what
 // the form forbids is made impossible, and one more is drawn. Where nothing but temperature shapes the draw that gives each
@@ -144,11 +144,11 @@ func (s *slot) pick(logits []float32) (int32, error) {
 	}
 	id = s.sampler.Again(logits)
 	if logits[id] <= model.Impossible {
-		return id, errForm
+		return id, ErrForm
 	}
 	ok, err := form.Take(id)
 	if err == nil && !ok {
-		err = errForm
+		err = ErrForm
 	}
 	return id, err
 }

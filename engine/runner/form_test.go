@@ -116,6 +116,20 @@ func TestFormsAfterThoughts(t *testing.T) {
 	}
 }
 
+// What the rest of a request makes impossible is a 400, or an error in a stream that has begun.
+func TestFormsThatNothingFits(t *testing.T) {
+	bubble(t, &fakeEngine{next: after("yes")}, 1, 64, func(f *fixture) {
+		body := `{"prompt":"q:","temperature":0,"grammar":"root ::= \"yes\"","logit_bias":[["e",false]]`
+		if r := f.post("/completion", body+`}`); r.status != 400 || !strings.Contains(string(r.body), "bias") {
+			t.Errorf("%d %s", r.status, r.body)
+		}
+		events := f.events("/completion", body+`,"stream":true}`)
+		if last := events[len(events)-1]; !strings.Contains(last, "bias") {
+			t.Errorf("%q", events)
+		}
+	})
+}
+
 // A model that ends within its thoughts has not answered: it goes on.
 func TestNoEndWithinThoughts(t *testing.T) {
 	bubble(t, &fakeEngine{next: after("<think>hm")}, 1, 64, func(f *fixture) {

@@ -276,6 +276,9 @@ func fromScheduler(err error) *problem {
 	if errors.Is(err, batch.ErrStopped) {
 		return stopping()
 	}
+	if errors.Is(err, batch.ErrForm) {
+		return badBody("%v: look at the bias of tokens, or at how deep it nests", err)
+	}
 	if limit, ok := errors.AsType[*grammar.LimitError](err); ok {
 		return badBody("%v", limit)
 	}

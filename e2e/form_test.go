@@ -71,7 +71,7 @@ func TestRealForms(t *testing.T) {
 		runTool(t, 5*time.Minute, python(t), "clients/openai_forms.py", own.URL+"/v1", "coder", "tools")
 	})
 	t.Run("Anthropic's choice", func(t *testing.T) {
-		for _, choice := range []obj{{"type": "any"}, {"type": "tool", "name": "get_weather"}} {
+		for _, choice := range []obj{{"type": "any", "disable_parallel_tool_use": true}, {"type": "tool", "name": "get_weather"}} {
 			r := own.post("/v1/messages", obj{"model": "coder", "max_tokens": 100, "messages": []obj{{"role": "user", "content": "Tell me a joke."}}, "tool_choice": choice,
 				"tools": []obj{{"name": "get_weather", "input_schema": obj{"type": "object", "properties": obj{"city": obj{"type": "string"}}, "required": []string{"city"}}}}})
 			v := r.json(t)

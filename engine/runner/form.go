@@ -199,5 +199,9 @@ func callsForm(how chat.CallForm, tools json.RawMessage, single bool) (*grammar.
 	if how.Lists {
 		return grammar.Seq(open, one, grammar.Repeat(grammar.Seq(another, one), 0, most), end), nil
 	}
-	return grammar.Seq(open, one, end, grammar.Repeat(grammar.Seq(another, open, one, end), 0, most)), nil
+	if most == 0 {
+		return grammar.Seq(open, one, end), nil
+	}
+	// what stands between two calls does not bind the model to a second one: it may be a line end before the end
+	return grammar.Seq(open, one, end, grammar.Repeat(grammar.Seq(another, open, one, end), 0, most), grammar.Optional(another)), nil
 }

@@ -203,6 +203,16 @@ func TestRequiredCalls(t *testing.T) {
 	}
 }
 
+// A line end behind a call binds nobody to a second one.
+func TestALineEndBehindACall(t *testing.T) {
+	bubble(t, &fakeEngine{next: after("<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>\n")}, 1, 512, func(f *fixture) {
+		choice := dig(f.ok("/v1/chat/completions", `{`+hi+`,`+twoTools+`,"tool_choice":"required"}`), "choices", 0)
+		if calls, _ := dig(choice, "message", "tool_calls").([]any); len(calls) != 1 || dig(choice, "finish_reason") != "tool_calls" || dig(choice, "message", "content") != nil {
+			t.Error(short(choice))
+		}
+	})
+}
+
 func TestRequiredCallsThatAreRefused(t *testing.T) {
 	for name, template := range map[string]string{
 		"no calls":      strings.Replace(source, "calls in <tool_call>", "none", 1),

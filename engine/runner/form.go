@@ -159,8 +159,9 @@ func thoughtful(e *grammar.Expr, t chat.Thoughts, split bool) *grammar.Expr {
 	case t.Over || t.Close == "" || !split:
 		return e
 	}
+	// white space in front binds the model to no thoughts, and is dropped with them
 	e = grammar.Shared(e)
-	return grammar.Any(e, grammar.Seq(grammar.Space(), grammar.Text(t.Open), grammar.Until(t.Close), grammar.Space(), e))
+	return grammar.Seq(grammar.Space(), grammar.Any(e, grammar.Seq(grammar.Text(t.Open), grammar.Until(t.Close), grammar.Space(), e)))
 }
 
 // callsForm is calls of the tools in the form of a template.

@@ -101,6 +101,7 @@ func TestFormsAfterThoughts(t *testing.T) {
 	tests := []struct{ name, template, more, reply, reasoning, content string }{
 		{"of its own accord", source, "", "<think>well {</think>\n\n{\"name\":\"A\",\"age\":1}", "well {", `{"name":"A","age":1}`},
 		{"none", source, "", `{"name":"A","age":1}`, "", `{"name":"A","age":1}`},
+		{"none behind line ends", source, "", "\n\n{\"name\":\"A\",\"age\":1}", "", `{"name":"A","age":1}`},
 		{"begun by the prompt", thinking, "", "hm</think>{\"name\":\"A\",\"age\":1} so", "hm", `{"name":"A","age":1}`},
 	}
 	for _, tt := range tests {

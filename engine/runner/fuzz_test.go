@@ -13,6 +13,8 @@ const fuzzContext = 96
 // or refused as the client's mistake in the form that clients read.
 func FuzzChatRequest(f *testing.F) {
 	r := runner.NewReader(fakeParts(&fakeEngine{}, 2, fuzzContext))
+	f.Add(`{` + hi + `,` + tools + `,"tool_choice":"required"}`)
+	f.Add(`{` + hi + `,"response_format":{"type":"json_schema","json_schema":{"schema":` + person + `}}}`)
 	f.Fuzz(func(t *testing.T, body string) {
 		prompts, status, refusal := r.Chat(t.Context(), []byte(body))
 		checkRead(t, prompts, status, refusal)
@@ -22,6 +24,8 @@ func FuzzChatRequest(f *testing.F) {
 // FuzzCompletionRequest does the same with text completions.
 func FuzzCompletionRequest(f *testing.F) {
 	r := runner.NewReader(fakeParts(&fakeEngine{}, 2, fuzzContext))
+	f.Add(`{"prompt":"x","grammar":"root ::= [a-z]{2,} | root-2\nroot-2 ::= \"b\"*"}`)
+	f.Add(`{"prompt":"x","json_schema":` + person + `}`)
 	f.Fuzz(func(t *testing.T, body string) {
 		prompts, status, refusal := r.Completion([]byte(body))
 		checkRead(t, prompts, status, refusal)

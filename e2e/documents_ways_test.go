@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -145,19 +146,30 @@ func TestDocumentsReranked(t *testing.T) {
 	}
 }
 
-// TestResponsesWithoutGrammar: the built-in engine holds no answer to a schema, and says so in place of answering in
-// some other form.
-func TestResponsesWithoutGrammar(t *testing.T) {
+// TestResponsesForms: the built-in engine holds an answer to a schema through a box, and refuses one that it cannot hold to.
+func TestResponsesForms(t *testing.T) {
 	b := startBox(t, boxState(t, fmt.Sprintf("models: [{name: small, file: %q, ctx_size: 2048}]\n", smollm2(t))))
 	b.claim()
 	key, _ := b.key("")
-	for _, format := range []string{`{"type":"json_object"}`, `{"type":"json_schema","name":"n","schema":{"type":"object"},"strict":true}`} {
-		status, text := b.do(key, "POST", "/v1/responses", fmt.Sprintf(`{"model":"small","input":"Hi","max_output_tokens":16,"text":{"format":%s}}`, format))
-		if status != 400 || !strings.Contains(text, `"unsupported_parameter"`) || !strings.Contains(text, "is not supported by this engine") {
-			t.Errorf("%s: %d %s", format, status, text)
-		}
+	ask := func(format string) (int, string) {
+		return b.do(key, "POST", "/v1/responses", fmt.Sprintf(`{"model":"small","input":"Hi","max_output_tokens":64,"text":{"format":%s}}`, format))
 	}
-	if status, text := b.do(key, "POST", "/v1/responses", `{"model":"small","input":"Hi","max_output_tokens":16,"text":{"format":{"type":"text"}}}`); status != 200 {
+	status, text := ask(`{"type":"json_schema","name":"n","strict":true,"schema":{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"],"additionalProperties":false}}`)
+	var answer struct {
+		Output []struct{ Content []struct{ Text string } }
+	}
+	var said struct{ N *int64 }
+	if err := json.Unmarshal([]byte(text), &answer); status != 200 || err != nil || len(answer.Output) != 1 || len(answer.Output[0].Content) != 1 {
+		t.Fatalf("%d %v %s", status, err, text)
+	}
+	if err := json.Unmarshal([]byte(answer.Output[0].Content[0].Text), &said); err != nil || said.N == nil {
+		t.Errorf("the answer has another form (%v): %s", err, text)
+	}
+	status, text = ask(`{"type":"json_schema","name":"n","schema":{"type":"object","properties":{"n":{"not":{"type":"string"}}}}}`)
+	if status != 400 || !strings.Contains(text, "#/properties/n") {
+		t.Errorf("a schema that is not known whole: %d %s", status, text)
+	}
+	if status, text := ask(`{"type":"text"}`); status != 200 {
 		t.Errorf("text: %d %s", status, text)
 	}
 }

@@ -186,7 +186,7 @@ func take(req *engine.Request, name string, value []byte) {
 
 // isJSONObject checks the body as a whole.
 func isJSONObject(body []byte) error {
-	if !json.Valid(body) {
+	if !valid(body) {
 		var whole json.RawMessage
 		why := json.Unmarshal(body, &whole)
 		message := "the request body is not JSON"

@@ -1,0 +1,4 @@
+package wire
+
+// Valid is valid.
+func Valid(b []byte) bool { return valid(b) }

@@ -1,9 +1,11 @@
 package conversation_test
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"hash/crc32"
 	"net/http"
 	"slices"
 	"strings"
@@ -163,9 +165,11 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestLongTexts: an id does not depend on how a text was hashed. It is kept over restarts and versions.
+// TestLongTexts: a text of up to 1 KiB counts in full, a longer one by its length and its checksums. Ids are kept over restarts,
+// so what they are made of must not change.
 func TestLongTexts(t *testing.T) {
-	for _, size := range []int{0, 1, 1990, 1991, 1992, 1999, 2000, 2001, 2007, 2008, 2040, 2048, 2049, 4096, 6000, 32 << 10} {
+	castagnoli := crc32.MakeTable(crc32.Castagnoli)
+	for _, size := range []int{0, 1, 512, 1022, 1023, 1024, 1025, 1990, 2048, 4096, 32 << 10} {
 		turns := []conversation.Turn{{Role: "system", Text: strings.Repeat("s", size)}, {Role: "user", Text: "u" + strings.Repeat("x", size)}}
 		var sum [32]byte
 		for n, texts := range [][]string{{"conversation 1", "anna"}, {"system", turns[0].Text}, {"user", turns[1].Text}} {
@@ -174,7 +178,13 @@ func TestLongTexts(t *testing.T) {
 			}
 			one := sum[:]
 			for _, t := range texts {
-				one = append(binary.LittleEndian.AppendUint64(slices.Clip(one), uint64(len(t))), t...)
+				one = binary.LittleEndian.AppendUint64(slices.Clip(one), uint64(len(t)))
+				if len(t) <= 1024 {
+					one = append(one, t...)
+					continue
+				}
+				one = binary.LittleEndian.AppendUint32(one, crc32.ChecksumIEEE([]byte(t)))
+				one = binary.LittleEndian.AppendUint32(one, crc32.Checksum([]byte(t), castagnoli))
 			}
 			sum = sha256.Sum256(one)
 		}
@@ -182,4 +192,63 @@ func TestLongTexts(t *testing.T) {
 			t.Errorf("%d bytes: %v", size, ids)
 		}
 	}
+}
+
+// TestLongTextsApart: a change of one byte anywhere makes another conversation, and so does another tenant, however long its
+// name is.
+func TestLongTextsApart(t *testing.T) {
+	long := []byte(strings.Repeat("Some words of a prompt. ", 100))
+	name := func(tenant string) conversation.ID {
+		return conversation.Rolling(tenant, []conversation.Turn{{Role: "user", Text: string(long)}})[0]
+	}
+	seen := map[conversation.ID]int{name("anna"): -1}
+	for i := range long {
+		long[i] ^= 1
+		if other, ok := seen[name("anna")]; ok {
+			t.Fatalf("the change of byte %d is that of %d", i, other)
+		}
+		seen[name("anna")] = i
+		long[i] ^= 1
+	}
+	tenant := strings.Repeat("t", 5000)
+	if _, ok := seen[name("ben")]; ok || name(tenant+"a") == name(tenant+"b") {
+		t.Error("two tenants share a conversation")
+	}
+}
+
+// TestTenantsCountInFull: a tenant's name that has the checksums of another's is still another tenant.
+func TestTenantsCountInFull(t *testing.T) {
+	// both polynomials, multiplied: whoever adds this to a text changes neither of its checksums
+	alike := product(1<<32|0x04c11db7, 1<<32|0x1edc6f41)
+	one := make([]byte, 2048)
+	two := slices.Clone(one)
+	for i, b := range alike {
+		two[1000+i] ^= b
+	}
+	if crc32.ChecksumIEEE(one) != crc32.ChecksumIEEE(two) || bytes.Equal(one, two) {
+		t.Fatal("these are no two texts of the same checksums")
+	}
+	turns := []conversation.Turn{{Role: "user", Text: "Hello"}}
+	if conversation.Rolling(string(one), turns)[0] == conversation.Rolling(string(two), turns)[0] {
+		t.Error("two tenants share a conversation")
+	}
+}
+
+// product multiplies two polynomials over one bit each, and returns the bits of the result in the order of a reflected checksum.
+func product(a, b uint64) []byte {
+	var bits [65]bool
+	for i := range 33 {
+		for j := range 33 {
+			if a>>i&1 == 1 && b>>j&1 == 1 {
+				bits[i+j] = !bits[i+j]
+			}
+		}
+	}
+	out := make([]byte, 9)
+	for i := range bits { // the highest power comes first, in the lowest bit
+		if bits[64-i] {
+			out[i/8] |= 1 << (i % 8)
+		}
+	}
+	return out
 }

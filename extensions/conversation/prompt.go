@@ -29,7 +29,7 @@ type body struct {
 	pictures                                             bool // beside the state
 }
 
-// Read takes a request's body apart. Of what has another form than expected nothing is taken, and of a member that is there
+// Read takes a request's body apart. Texts without escapes are the body's own bytes, which must not change any more. Of what has another form than expected nothing is taken, and of a member that is there
 // twice the last one; only a body that is no JSON object is an error.
 func Read(raw []byte) (Prompt, error) {
 	b := body{scanner: scanner{b: raw}}

@@ -273,14 +273,31 @@ func long(size int) []byte {
 }
 
 func BenchmarkRead(b *testing.B) {
-	body := long(10_000)
-	b.SetBytes(int64(len(body)))
-	b.ReportAllocs()
-	for b.Loop() {
-		p, err := conversation.Read(body)
-		if err != nil {
-			b.Fatal(err)
-		}
-		conversation.Of("k1", nil, p)
+	words := strings.Repeat("Some words of a prompt. ", 32<<10/48)
+	plain := []byte(`{"model":"auto","messages":[{"role":"user","content":"` + words + `"},{"role":"assistant","content":"` + words + `"},{"role":"user","content":"Go on."}]}`)
+	for _, bb := range []struct {
+		name string
+		body []byte
+	}{{"plain", plain}, {"code", long(10_000)}} {
+		b.Run(bb.name+" read", func(b *testing.B) {
+			b.SetBytes(int64(len(bb.body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := conversation.Read(bb.body); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+		b.Run(bb.name+" name", func(b *testing.B) {
+			p, err := conversation.Read(bb.body)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.SetBytes(int64(len(bb.body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				conversation.Of("k1", nil, p)
+			}
+		})
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
+	"unsafe"
 )
 
 // errJSON says that a body is no JSON object.
@@ -176,7 +177,12 @@ func (s *scanner) text() (text string, ok bool) {
 		s.skip()
 		return "", false
 	}
-	return string(s.plain(s.piece())), true
+	p := s.piece()
+	plain := s.plain(p)
+	if len(plain) > 0 && len(p.b) > 0 && &plain[0] == &p.b[0] {
+		return unsafe.String(&plain[0], len(plain)), true // the body stays as it is: see Read
+	}
+	return string(plain), true
 }
 
 // piece is a string as it stands between its quotes.
@@ -191,23 +197,44 @@ const (
 	highs = 0x8080808080808080
 )
 
-// piece takes a string. Eight bytes are looked at together: most of a body is text.
+// marks has the highest bit set of the first byte of eight that ends plain text: a quote, a backslash or a control character.
+// Where one bit is turned over, quotes and control characters lie side by side.
+func marks(x uint64) uint64 {
+	low, slash := x^(ones*2), x^(ones*'\\')
+	return ((low-ones*('"'-1))&^low | (slash-ones)&^slash) & highs
+}
+
+// blocks passes blocks of 32 bytes that are plain text, and tells whether not all of them are ASCII.
+func (s *scanner) blocks() (foreign bool) {
+	for s.p+32 <= len(s.b) {
+		four := s.b[s.p : s.p+32 : s.p+32]
+		x, y := binary.LittleEndian.Uint64(four), binary.LittleEndian.Uint64(four[8:])
+		z, w := binary.LittleEndian.Uint64(four[16:]), binary.LittleEndian.Uint64(four[24:])
+		if marks(x)|marks(y)|marks(z)|marks(w) != 0 {
+			break
+		}
+		foreign = foreign || (x|y|z|w)&highs != 0
+		s.p += 32
+	}
+	return foreign
+}
+
+// piece takes a string. Up to 32 bytes are looked at together: most of a body is text.
 func (s *scanner) piece() (out piece) {
 	s.p++
 	from := s.p
 	for {
-		for s.p+8 <= len(s.b) {
+		if s.p+8 <= len(s.b) {
 			x := binary.LittleEndian.Uint64(s.b[s.p:])
-			quote, slash := x^(ones*'"'), x^(ones*'\\')
-			hit := ((quote-ones)&^quote | (slash-ones)&^slash | (x-ones*' ')&^x) & highs
-			if hit != 0 {
-				n := bits.TrailingZeros64(hit) / 8
-				out.foreign = out.foreign || x&highs&(1<<(8*n)-1) != 0
-				s.p += n
-				break
+			hit := marks(x)
+			if hit == 0 {
+				s.p += 8
+				out.foreign = s.blocks() || out.foreign || x&highs != 0
+				continue
 			}
-			out.foreign = out.foreign || x&highs != 0
-			s.p += 8
+			n := bits.TrailingZeros64(hit) / 8
+			out.foreign = out.foreign || x&highs&(1<<(8*n)-1) != 0
+			s.p += n
 		}
 		if s.p >= len(s.b) {
 			s.fail()

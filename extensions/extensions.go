@@ -3,7 +3,8 @@
 // Whatever a module does, Decide answers: a module that fails, is slow or says nothing leaves the decision to the
 // default policy, visibly.
 //
-// Modules run in processes of their own (package worker); this package never sees WebAssembly run. What survives a restart
+// Modules run in processes of their own (package worker), but for the built-in policy, whose source is part of the program; this
+// package never sees WebAssembly run. What survives a restart
 // goes through Records, and the bytes of modules lie in files named after their hash.
 package extensions
 

@@ -9,11 +9,14 @@ import (
 	"sync"
 	"time"
 
+	"onebit/extensions/abi"
 	"onebit/extensions/host"
+	"onebit/extensions/policy"
 	"onebit/extensions/worker"
 )
 
-// Processes runs each module in a process of its own: our program again. It implements Runner.
+// Processes runs each module in a process of its own: our program again. The built-in policy alone runs in this one, as a part of
+// it: see native. It implements Runner.
 type Processes struct {
 	Program []string // what starts our program's sub-command worker.Command
 	Dir     string   // the Manager's
@@ -33,6 +36,9 @@ func (p Processes) Prepare(ctx context.Context, j Job) error {
 // Start brings a module's process up. A module whose compiled form is gone, since it was cleared away or this is another
 // version of the program, is prepared again.
 func (p Processes) Start(ctx context.Context, j Job) (Worker, error) {
+	if policy.Is(j.SHA256) && j.Manifest.Kind == abi.Policy {
+		return startNative(j)
+	}
 	w, err := p.start(ctx, j)
 	if !errors.Is(err, worker.ErrUnprepared) {
 		return w, err

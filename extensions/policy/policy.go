@@ -1,15 +1,18 @@
 // Package policy carries the built-in policy: the module that runs routing policies written as JSON, which `make build` makes, and
-// the same source to check such a file before a module gets it. appliance/ROUTE.md has the format.
+// the same source to check such a file and to run it in this process. appliance/ROUTE.md has the format.
 package policy
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"embed"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"slices"
+	"sync"
 
 	"onebit/extensions/abi"
 	"onebit/extensions/payload"
@@ -35,6 +38,41 @@ func Module() ([]byte, error) {
 		return nil, ErrMissing
 	}
 	return b, err
+}
+
+// hash is the module's; empty where the program carries none.
+var hash = sync.OnceValue(func() string {
+	b, err := Module()
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
+})
+
+// Is tells whether a hash is the module's. Its source is part of the program: see Open.
+func Is(sha256 string) bool { return sha256 != "" && sha256 == hash() }
+
+// Policy answers requests under one configuration of the module, in this process: the code is that of the module, compiled with
+// the program.
+type Policy = guest.Policy
+
+// Errors of a Policy's calls.
+var (
+	ErrSize  = guest.ErrSize
+	ErrSpent = guest.ErrSpent
+)
+
+// Pages is how much memory the module has.
+const Pages = guest.Pages
+
+// Open reads a configuration as the module does. The error says what is wrong with it.
+func Open(config []byte) (*Policy, error) {
+	p, wrong := guest.New(config)
+	if wrong != "" {
+		return nil, errors.New(wrong)
+	}
+	return p, nil
 }
 
 // Manifest returns the module's manifest, as JSON.
@@ -115,9 +153,17 @@ func Decide(file []byte, r *abi.Request) (*abi.Decision, error) {
 	if err != nil {
 		return nil, err
 	}
+	p, wrong := guest.New(file)
+	if wrong != "" {
+		return nil, errors.New(wrong)
+	}
+	said, _, err := p.Route(raw, abi.Policy.Limits().Units)
+	if err != nil {
+		return nil, err
+	}
 	offer := payload.Offer{}
 	for _, c := range r.Candidates {
 		offer.Candidates = append(offer.Candidates, c.ID)
 	}
-	return payload.ReadDecision([]byte(guest.Decide(file, raw)), offer)
+	return payload.ReadDecision(said, offer)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -275,6 +276,57 @@ func TestModule(t *testing.T) {
 	}
 }
 
+// TestSource: the source in this process answers what the module answers, also to what is no request.
+func TestSource(t *testing.T) {
+	var all [][]byte
+	for _, tt := range cases {
+		raw, err := payload.AppendRequest(nil, request(tt.change))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, raw)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	whole := all[0]
+	for range 300 {
+		raw := slices.Clone(all[random.IntN(len(all))])
+		for range 1 + random.IntN(3) {
+			switch at := random.IntN(len(raw)); random.IntN(4) {
+			case 0:
+				raw = raw[:at+1]
+			case 1:
+				raw = slices.Delete(raw, at, min(at+random.IntN(9), len(raw)))
+			case 2:
+				raw = slices.Insert(raw, at, whole[random.IntN(len(whole))])
+			default:
+				raw[at] = byte(random.IntN(256))
+			}
+			if len(raw) == 0 {
+				raw = []byte("0")
+			}
+		}
+		all = append(all, raw)
+	}
+	for _, file := range []string{page, "{}", `{"rules": [{"prefer": [{"most": "cached", "over": 256}, "hrx"]}]}`,
+		`{"rules": [{"when": {"hour": {"from": 22, "below": 20}, "model": "au*", "tokens": {"below": 600}}, "prefer": ["zinc", {"least": "load", "over": 0.5}, {"most": "ctx"}]}]}`} {
+		g := load(t, file)
+		p, err := policy.Open([]byte(file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, raw := range all {
+			got, err := g.Ask(t.Context(), tck.Question{Function: abi.Route, Request: raw, Patience: 40})
+			if _, broken := errors.AsType[*payload.Error](err); err != nil && !broken { // candidates are as they were offered
+				t.Fatalf("the module, asked %q: %v", raw, err)
+			}
+			said, used, err := p.Route(raw, abi.Policy.Limits().Units)
+			if err != nil || !bytes.Equal(said, got.Answer) || used > got.Units {
+				t.Fatalf("%q under %s: the module says %q for %d units, the source %q for %d, %v", raw, file, got.Answer, got.Units, said, used, err)
+			}
+		}
+	}
+}
+
 // TestModuleRefuses: what Check refuses the module does not start with.
 func TestModuleRefuses(t *testing.T) {
 	m, err := payload.ReadManifest(policy.Manifest())
@@ -361,7 +413,35 @@ func usual(b *testing.B) *abi.Request {
 	})
 }
 
-// BenchmarkWorker: a decision in a worker, with writing the request and reading the decision: all that a policy adds.
+// BenchmarkNative: a decision as a box makes it, with writing the request and reading the decision: all that a policy adds.
+func BenchmarkNative(b *testing.B) {
+	p, err := policy.Open([]byte(page))
+	if err != nil {
+		b.Fatal(err)
+	}
+	ask := usual(b)
+	offer := payload.Offer{}
+	for _, c := range ask.Candidates {
+		offer.Candidates = append(offer.Candidates, c.ID)
+	}
+	measure(b, func() error {
+		raw, err := payload.AppendRequest(make([]byte, 0, 4<<10), ask)
+		if err != nil {
+			return err
+		}
+		said, _, err := p.Route(raw, abi.Policy.Limits().Units)
+		if err != nil {
+			return err
+		}
+		d, err := payload.ReadDecision(said, offer)
+		if err == nil && d.Candidates[0] != "hrx" {
+			err = fmt.Errorf("decided %v", d.Candidates)
+		}
+		return err
+	})
+}
+
+// BenchmarkWorker: the same in a worker, as a module of somebody else's is asked.
 func BenchmarkWorker(b *testing.B) {
 	self, err := os.Executable()
 	if err != nil {

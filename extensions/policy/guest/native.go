@@ -3,12 +3,15 @@
 // policy.go is written in the small part of Go that ../compile makes WebAssembly of: whole numbers, floats and addresses in one
 // flat memory, no slices, strings, allocation or packages. So the module has a few kilobytes, needs no other compiler than Go,
 // touches three pages in a call, and costs what the same policy costs in C. This file stands in for what the compiler knows
-// itself, so that the same source runs in the program: that is how policy files are checked before a module gets them, and how it
-// is tested.
+// itself, so that the same source runs in the program: that is how policy files are checked, and where policies run.
+// The module is what says which policy it is, and what the source is held to.
 package guest
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"math"
 	"math/bits"
 	"sync"
@@ -20,22 +23,43 @@ var (
 	literals = map[string]int64{}
 	next     = int32(literalsAt)
 	mu       sync.Mutex // the guest has one memory
+
+	left int64 // how many units it may still use
 )
 
-func load8(at int32) int32       { return int32(memory[at]) }
-func load64(at int32) int64      { return int64(binary.LittleEndian.Uint64(memory[at:])) }
-func load32(at int32) int32      { return int32(binary.LittleEndian.Uint32(memory[at:])) }
-func loadF(at int32) float64     { return math.Float64frombits(uint64(load64(at))) }
+// The guest's variables, all of them: they are put back before each call.
+var (
+	numbers = [...]*int32{
+		&pos, &end, &bad, &textAt, &textSize, &escaped, &top, &out, &rules, &terms, &names, &bufferAt, &class, &flags,
+		&modelAt, &modelSize, &keyAt, &keySize, &apiAt, &apiSize, &firstAt, &candidates,
+	}
+	floats = [...]*float64{&confidence, &tokens, &hour, &turn}
+)
+
+func load8(at int32) int32   { return int32(memory[at]) }
+func load64(at int32) int64  { return int64(binary.LittleEndian.Uint64(memory[at:])) }
+func loadF(at int32) float64 { return math.Float64frombits(uint64(load64(at))) }
+
+// load32 counts: what is neither the text of a request nor of a policy is made of it, and no loop but over a text, which has an
+// end, does without.
+func load32(at int32) int32 {
+	if left -= looked; left < 0 {
+		panic(ErrSpent)
+	}
+	return int32(binary.LittleEndian.Uint32(memory[at:]))
+}
+
 func store8(at, v int32)         { memory[at] = byte(v) }
 func store32(at, v int32)        { binary.LittleEndian.PutUint32(memory[at:], uint32(v)) }
 func store64(at int32, v int64)  { binary.LittleEndian.PutUint64(memory[at:], uint64(v)) }
 func storeF(at int32, v float64) { store64(at, int64(math.Float64bits(v))) }
 
 // word is the first eight bytes of a text as a number: what load64 finds where the text stands, with zeros behind a shorter one.
-func word(text string) int64 {
-	var b [8]byte
-	copy(b[:], text)
-	return int64(binary.LittleEndian.Uint64(b[:]))
+func word(text string) (w int64) {
+	for i := min(len(text), 8) - 1; i >= 0; i-- {
+		w = w<<8 | int64(text[i])
+	}
+	return w
 }
 
 // lit is where a text stands in memory, as address << 32 | length.
@@ -53,34 +77,99 @@ func lit(text string) int64 {
 	return at
 }
 
-// run calls f with a text in the guest's buffer.
-func run(text []byte, f func(at, n int32) int64) (answer string) {
-	at := buffer(int32(len(text)))
+// looked is what a look at the tables or at a candidate counts. The module is charged about as much for it.
+const looked = 8
+
+// run calls f with a text in the guest's buffer. It may use so many units.
+func run(text []byte, most int64, f func(at, n int32) int64) (answer []byte, err error) {
+	left = most
+	at := buffer(int32(min(len(text), maxText+1)))
 	if at == 0 {
-		return "it is too long"
+		return nil, ErrSize
 	}
+	defer func() {
+		if p := recover(); p != nil {
+			clear(memory[tablesAt:])
+			if e, ok := p.(error); ok && errors.Is(e, ErrSpent) {
+				err = e
+			} else {
+				err = fmt.Errorf("the policy went wrong: %v", p)
+			}
+		}
+	}()
 	copy(memory[at:], text)
 	said := f(at, int32(len(text)))
-	return string(memory[said>>32 : said>>32+said&0xffffffff])
+	return bytes.Clone(memory[said>>32 : said>>32+said&0xffffffff]), nil
+}
+
+// Errors of a Policy's calls.
+var (
+	ErrSize  = errors.New("there are more bytes than the policy takes, or none")
+	ErrSpent = errors.New("the policy has used all of its units")
+)
+
+// enough is more than reading any policy takes.
+const enough = 1 << 40
+
+// Pages is the memory in pages of a module.
+const Pages = memorySize >> 16
+
+// Policy is a policy that was read: the state from which the module answers each request.
+type Policy struct {
+	tables  []byte
+	numbers [len(numbers)]int32
+	floats  [len(floats)]float64
+}
+
+// New reads a policy. A wrong one is nil, with what is wrong with it.
+func New(policy []byte) (p *Policy, wrong string) {
+	mu.Lock()
+	defer mu.Unlock()
+	begin()
+	said, err := run(policy, enough, configure)
+	defer clear(memory[tablesAt:])
+	switch {
+	case errors.Is(err, ErrSize):
+		return nil, "it is too long"
+	case err != nil:
+		return nil, err.Error()
+	case len(said) > 0:
+		return nil, string(said)
+	}
+	p = &Policy{tables: bytes.Clone(memory[tablesAt:top])}
+	for i, n := range numbers {
+		p.numbers[i] = *n
+	}
+	for i, f := range floats {
+		p.floats[i] = *f
+	}
+	return p, ""
+}
+
+// Route says what the module answers to a request; nothing is no opinion. It uses so many units at most. What it leaves behind of
+// one request the next cannot see. Calls may come at the same time; they wait for each other.
+func (p *Policy) Route(request []byte, most int64) (answer []byte, used int64, err error) {
+	mu.Lock()
+	defer mu.Unlock()
+	copy(memory[tablesAt:], p.tables)
+	for i, n := range numbers {
+		*n = p.numbers[i]
+	}
+	for i, f := range floats {
+		*f = p.floats[i]
+	}
+	candidates, firstAt, out = 0, 0, 0
+	answer, err = run(request, most, route)
+	// behind the tables lie the request, the candidates with perhaps half of one, and the answer
+	used = int64(max(int(bufferAt)+len(request), int(firstAt)+int(candidates+1)*candidateSize, int(out)) + 8)
+	clear(memory[tablesAt:min(used, memorySize)])
+	return answer, most - max(left, 0), err
 }
 
 // Check says what is wrong with a policy, or nothing.
 func Check(policy []byte) (wrong string) {
-	mu.Lock()
-	defer mu.Unlock()
-	begin()
-	return run(policy, configure)
-}
-
-// Decide says what the module answers to a request under a policy, which must be one that Check takes.
-func Decide(policy, request []byte) string {
-	mu.Lock()
-	defer mu.Unlock()
-	begin()
-	if wrong := run(policy, configure); wrong != "" {
-		return ""
-	}
-	return run(request, route)
+	_, wrong = New(policy)
+	return wrong
 }
 
 func trailing(v int64) int32 { return int32(bits.TrailingZeros64(uint64(v))) }

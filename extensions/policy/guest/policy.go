@@ -562,9 +562,9 @@ func target(to int32) {
 	take('{')
 	for n := int32(0); more(n, '}'); n++ {
 		w := key()
-		if w == word("device") && textSize == 6 && peek() == '"' && load32(to) == 0 {
+		if textSize == 6 && w == word("device") && peek() == '"' && load32(to) == 0 {
 			name(to)
-		} else if w == word("comment") && textSize == 7 {
+		} else if textSize == 7 && w == word("comment") {
 			pass()
 		} else if bad == 0 {
 			if w == word("device") {
@@ -653,7 +653,7 @@ func between(at int32, most float64, wraps bool) {
 			return
 		}
 		to := at
-		if w == word("below") && textSize == 5 {
+		if textSize == 5 && w == word("below") {
 			to = at + 8
 		} else if w != word("from") || textSize != 4 {
 			fail(lit("unknown member "), true, lit(" of a range; it has from and below"))
@@ -695,29 +695,29 @@ func when(rule int32) {
 		if bad != 0 {
 			return
 		}
-		if w == word("class") && textSize == 5 {
+		if textSize == 5 && w == word("class") {
 			among(rule + ruleClasses)
-		} else if w == word("confidence") && textSize == 10 {
+		} else if textSize == 10 && w == word("confidence") {
 			between(rule+ruleConfidence, 2, false)
-		} else if w == word("tokens") && textSize == 6 {
+		} else if textSize == 6 && w == word("tokens") {
 			between(rule+ruleTokens, 1e12, false)
-		} else if w == word("hour") && textSize == 4 {
+		} else if textSize == 4 && w == word("hour") {
 			between(rule+ruleHour, 24, true)
-		} else if w == word("turn") && textSize == 4 {
+		} else if textSize == 4 && w == word("turn") {
 			between(rule+ruleTurn, 1e12, false)
-		} else if w == word("model") && textSize == 5 {
+		} else if textSize == 5 && w == word("model") {
 			list(rule + ruleModels)
-		} else if w == word("key") && textSize == 3 {
+		} else if textSize == 3 && w == word("key") {
 			list(rule + ruleKeys)
-		} else if w == word("api") && textSize == 3 {
+		} else if textSize == 3 && w == word("api") {
 			list(rule + ruleAPIs)
-		} else if w == word("stream") && textSize == 6 {
+		} else if textSize == 6 && w == word("stream") {
 			flag(rule, flagStream)
-		} else if w == word("tools") && textSize == 5 {
+		} else if textSize == 5 && w == word("tools") {
 			flag(rule, flagTools)
-		} else if w == word("images") && textSize == 6 {
+		} else if textSize == 6 && w == word("images") {
 			flag(rule, flagImages)
-		} else if w == word("json") && textSize == 4 {
+		} else if textSize == 4 && w == word("json") {
 			flag(rule, flagJSON)
 		} else {
 			fail(lit("unknown member "), true, lit(" of when; it has class, confidence, tokens, hour, turn, model, key, api, stream, tools, images and json"))
@@ -731,28 +731,28 @@ func when(rule int32) {
 // measureOf is the measure that was read last; -1 for an unknown one.
 func measureOf() int32 {
 	w := front()
-	if w == word("cached") && textSize == 6 {
+	if textSize == 6 && w == word("cached") {
 		return cached
 	}
-	if w == word("load") && textSize == 4 {
+	if textSize == 4 && w == word("load") {
 		return load
 	}
-	if w == word("queue") && textSize == 5 {
+	if textSize == 5 && w == word("queue") {
 		return queue
 	}
-	if w == word("price") && textSize == 5 {
+	if textSize == 5 && w == word("price") {
 		return price
 	}
-	if w == word("ctx") && textSize == 3 {
+	if textSize == 3 && w == word("ctx") {
 		return context
 	}
-	if w == word("pp_tps") && textSize == 6 {
+	if textSize == 6 && w == word("pp_tps") {
 		return prompt
 	}
-	if w == word("tg_tps") && textSize == 6 {
+	if textSize == 6 && w == word("tg_tps") {
 		return decode
 	}
-	if w == word("sticky") && textSize == 6 {
+	if textSize == 6 && w == word("sticky") {
 		return sticky
 	}
 	return -1
@@ -774,12 +774,12 @@ func term(at int32) {
 		if bad != 0 {
 			return
 		}
-		if w == word("over") && textSize == 4 {
+		if textSize == 4 && w == word("over") {
 			storeF(at+itemOver, number())
 			continue
 		}
 		kind := int32(byMost)
-		if w == word("least") && textSize == 5 {
+		if textSize == 5 && w == word("least") {
 			kind = byLeast
 		} else if w != word("most") || textSize != 4 {
 			fail(lit("unknown member "), true, lit(" in prefer; there are most, least and over"))
@@ -858,15 +858,15 @@ func rule(head int32) int32 {
 		if bad != 0 {
 			return head
 		}
-		if w == word("when") && textSize == 4 && seen&1 == 0 {
+		if textSize == 4 && w == word("when") && seen&1 == 0 {
 			seen |= 1
 			when(at)
-		} else if w == word("prefer") && textSize == 6 {
+		} else if textSize == 6 && w == word("prefer") {
 			prefer(at)
-		} else if w == word("name") && textSize == 4 && seen&2 == 0 {
+		} else if textSize == 4 && w == word("name") && seen&2 == 0 {
 			seen |= 2
 			name(at + ruleName)
-		} else if w == word("comment") && textSize == 7 {
+		} else if textSize == 7 && w == word("comment") {
 			pass()
 		} else {
 			fail(lit("unknown or repeated member "), true, lit(" of a rule; it has name, when, prefer and comment"))
@@ -897,24 +897,24 @@ func policy() {
 		if bad != 0 {
 			return
 		}
-		if w == word("classes") && textSize == 7 && seen&1 == 0 {
+		if textSize == 7 && w == word("classes") && seen&1 == 0 {
 			seen |= 1
 			if peek() != '{' {
 				fail(lit("classes is an object of classes with their devices"), false, lit(""))
 				return
 			}
 			classes()
-		} else if w == word("min_confidence") && textSize == 14 && load64(textAt+6) == word("nfidence") && seen&2 == 0 {
+		} else if textSize == 14 && w == word("min_confidence") && load64(textAt+6) == word("nfidence") && seen&2 == 0 {
 			seen |= 2
 			if peek() != '-' && (peek() < '0' || peek() > '9') {
 				fail(lit("min_confidence is a number from 0 to 1"), false, lit(""))
 				return
 			}
 			fraction(tablesAt + headMinimum)
-		} else if w == word("default") && textSize == 7 && seen&4 == 0 {
+		} else if textSize == 7 && w == word("default") && seen&4 == 0 {
 			seen |= 4
 			name(tablesAt + headDefault)
-		} else if w == word("rules") && textSize == 5 && seen&8 == 0 {
+		} else if textSize == 5 && w == word("rules") && seen&8 == 0 {
 			seen |= 8
 			if peek() != '[' {
 				fail(lit("rules is a list"), false, lit(""))
@@ -929,7 +929,7 @@ func policy() {
 				}
 			}
 			rules = 0
-		} else if w == word("comment") && textSize == 7 {
+		} else if textSize == 7 && w == word("comment") {
 			pass()
 		} else {
 			fail(lit("unknown or repeated member "), true, lit("; there are classes, min_confidence, default, rules and comment"))
@@ -1068,33 +1068,33 @@ func ask() {
 		if bad != 0 {
 			return
 		}
-		if w == word("candidates") {
+		if textSize == 10 && w == word("candidates") {
 			offered()
-		} else if w == word("class") && textSize == 5 {
+		} else if textSize == 5 && w == word("class") {
 			text()
 			class = classOf()
 			if class < 0 {
 				class = 5
 			}
-		} else if w == word("confidence") {
+		} else if textSize == 10 && w == word("confidence") {
 			confidence = number()
-		} else if w == word("model") && textSize == 5 {
+		} else if textSize == 5 && w == word("model") {
 			text()
 			modelAt = textAt
 			modelSize = textSize
-		} else if w == word("tokens") && textSize == 6 {
+		} else if textSize == 6 && w == word("tokens") {
 			tokens = number()
-		} else if w == word("key") && textSize == 3 {
+		} else if textSize == 3 && w == word("key") {
 			text()
 			keyAt = textAt
 			keySize = textSize
-		} else if w == word("hour") && textSize == 4 {
+		} else if textSize == 4 && w == word("hour") {
 			hour = number()
-		} else if w == word("turn") && textSize == 4 {
+		} else if textSize == 4 && w == word("turn") {
 			turn = number()
-		} else if w == word("flags") && textSize == 5 {
+		} else if textSize == 5 && w == word("flags") {
 			ticked()
-		} else if w == word("api") && textSize == 3 {
+		} else if textSize == 3 && w == word("api") {
 			text()
 			apiAt = textAt
 			apiSize = textSize
@@ -1110,13 +1110,13 @@ func ticked() {
 	for n := int32(0); more(n, '}'); n++ {
 		w := key()
 		bit := int32(0)
-		if w == word("stream") {
+		if textSize == 6 && w == word("stream") {
 			bit = flagStream
-		} else if w == word("tools") {
+		} else if textSize == 5 && w == word("tools") {
 			bit = flagTools
-		} else if w == word("images") {
+		} else if textSize == 6 && w == word("images") {
 			bit = flagImages
-		} else if w == word("json") {
+		} else if textSize == 4 && w == word("json") {
 			bit = flagJSON
 		}
 		if bit == 0 {
@@ -1166,19 +1166,19 @@ func candidate(at int32) {
 	take('{')
 	for n := int32(0); more(n, '}'); n++ {
 		w := key()
-		if w == word("id") && textSize == 2 {
+		if textSize == 2 && w == word("id") {
 			text()
 			store32(at+candidateID, textAt)
 			store32(at+candidateID+4, textSize)
-		} else if w == word("device") && textSize == 6 {
+		} else if textSize == 6 && w == word("device") {
 			text()
 			store32(at+candidateDevice, textAt)
 			store32(at+candidateDevice+4, textSize)
-		} else if w == word("model") && textSize == 5 {
+		} else if textSize == 5 && w == word("model") {
 			text()
 			store32(at+candidateModel, textAt)
 			store32(at+candidateModel+4, textSize)
-		} else if w == word("healthy") && textSize == 7 {
+		} else if textSize == 7 && w == word("healthy") {
 			if truth() {
 				store32(at+candidateBad, load32(at+candidateBad)&1)
 			}

@@ -54,9 +54,11 @@ func (b *box) openCache(ctx context.Context) (*promptcache.Cache, error) {
 		Dir: dir, Secret: secret, Index: prefixes{b.store}, Log: b.log,
 		Unwritten: func(scope string) bool { return strings.HasPrefix(scope, unwritten) },
 		Settings: func() promptcache.Settings {
-			c := config.BoxDefaults().Cache
-			if a := b.now.Load(); a != nil {
+			var c config.Cache
+			if a := b.now.Load(); a != nil { // as it is for each request: the defaults take longer to make than all the rest
 				c = a.cfg.Cache
+			} else {
+				c = config.BoxDefaults().Cache
 			}
 			return promptcache.Settings{Budget: room.within(int64(c.Budget)), TTL: c.TTL, Least: c.MinTokens, Steady: c.Steady}
 		},

@@ -148,6 +148,8 @@ type talks struct {
 	log *slog.Logger
 }
 
+func (t talks) May(names []string) bool { return t.s.MayKnowConversation(names) }
+
 func (t talks) Find(ctx context.Context, names []string) *extensions.Conversation {
 	c, err := t.s.FindConversation(ctx, names)
 	if err != nil {

@@ -48,6 +48,8 @@ type Conversation struct {
 type Conversations interface {
 	// Find returns the conversation of the first of the names that is known; nil when there is none, or nobody can tell.
 	Find(ctx context.Context, names []string) *Conversation
+	// May tells at once whether Find can find one: where it is false there is none. Most conversations are new.
+	May(names []string) bool
 	// Put keeps one. It never waits for a disk.
 	Put(c Conversation)
 }

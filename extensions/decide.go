@@ -104,6 +104,7 @@ func byDefault(from []abi.Candidate) Outcome {
 	if len(from) == 0 {
 		return o
 	}
+	o.Ranked = make([]string, 0, len(from))
 	for _, hrx := range []bool{true, false} {
 		for _, c := range from {
 			if c.Healthy && (c.Device == "hrx") == hrx {
@@ -111,8 +112,8 @@ func byDefault(from []abi.Candidate) Outcome {
 			}
 		}
 	}
-	if o.Ranked == nil {
-		o.Ranked = []string{from[0].ID}
+	if len(o.Ranked) == 0 {
+		o.Ranked = append(o.Ranked, from[0].ID)
 	}
 	o.Candidate = o.Ranked[0]
 	return o
@@ -469,6 +470,9 @@ func refusedBy(p *place, v verdict) Outcome {
 	}
 }
 
+// usualRequest is what most requests to modules take, in bytes.
+const usualRequest = 4 << 10
+
 // consult asks a module that is held, unless its breaker is open, and gives it back. A nil decision without a cause is no opinion.
 func (d *deciding) consult(ctx context.Context, p *place, s *seat) (*abi.Decision, verdict) {
 	m := d.m
@@ -481,7 +485,7 @@ func (d *deciding) consult(ctx context.Context, p *place, s *seat) (*abi.Decisio
 		v.cause = "breaker"
 		return nil, v
 	}
-	raw, err := payload.AppendRequest(nil, &d.req)
+	raw, err := payload.AppendRequest(make([]byte, 0, usualRequest), &d.req)
 	if err != nil {
 		s.breaker.forget()
 		v.cause = "request"
@@ -588,8 +592,27 @@ func (m *Manager) count(p *place, s *seat, v verdict, decided bool) {
 	}
 }
 
+// mostText is how long a module's words may be in a header, in bytes.
+const mostText = 120
+
+// isPlain tells whether words need no change, as most do not.
+func isPlain(s string) bool {
+	if len(s) > mostText {
+		return false
+	}
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > 0x7e || c == ';' || c == ' ' && (i == 0 || i == len(s)-1 || s[i-1] == ' ') {
+			return false
+		}
+	}
+	return true
+}
+
 // plainText is a module's words as they may stand in a header.
 func plainText(s string) string {
+	if isPlain(s) {
+		return s
+	}
 	s = strings.Map(func(r rune) rune {
 		switch {
 		case r < ' ' || r == 0x7f || r == ';':
@@ -600,5 +623,5 @@ func plainText(s string) string {
 		return r
 	}, s)
 	s = strings.Join(strings.Fields(s), " ")
-	return s[:min(len(s), 120)]
+	return s[:min(len(s), mostText)]
 }

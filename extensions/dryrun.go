@@ -35,25 +35,29 @@ func plain() abi.Request {
 // recorder keeps the latest requests that modules were asked about, for dry runs. They are in memory alone.
 type recorder struct {
 	mu   sync.Mutex
-	last []abi.Request
+	last []abi.Request // a ring
+	at   int           // the oldest, when it is full
 }
 
 // remembered is how many.
 const remembered = 32
 
 func (r *recorder) add(req abi.Request) {
+	req.Head, req.Tail = strings.Clone(req.Head), strings.Clone(req.Tail) // they are part of a whole body
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.last) == remembered {
-		r.last = slices.Delete(r.last, 0, 1)
+	if len(r.last) < remembered {
+		r.last = append(r.last, req)
+		return
 	}
-	r.last = append(r.last, req)
+	r.last[r.at] = req
+	r.at = (r.at + 1) % remembered
 }
 
 func (r *recorder) all() []abi.Request {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.last)
+	return slices.Concat(r.last[r.at:], r.last[:r.at])
 }
 
 // functionOf is what a module of a kind is asked by.
@@ -183,6 +187,7 @@ func (forgetful) Add(_ context.Context, _ string, d int64, _ time.Duration) (int
 // offer is what a module's answer may use.
 func (m *Manager) offer(mf abi.Manifest, from []abi.Candidate) payload.Offer {
 	o := payload.Offer{Classes: mf.Classes, Params: m.cfg.Policy().Params, RAG: mf.Kind == abi.Policy, Reject: mf.Kind == abi.Policy}
+	o.Candidates = make([]string, 0, len(from))
 	for _, c := range from {
 		o.Candidates = append(o.Candidates, c.ID)
 	}

@@ -19,6 +19,7 @@ import (
 // generation is one module as it runs with one configuration. A call holds it, so that it ends only after its last call.
 type generation struct {
 	key    string
+	name   string // as people recognise it: NAME@SHA8
 	module Module
 	choice Choice
 	worker Worker
@@ -76,8 +77,8 @@ func (g *generation) end() {
 	}()
 }
 
-// label is how people recognise it: NAME@SHA8.
-func (g *generation) label() string { return g.module.Manifest.Name + "@" + short(g.module.SHA256) }
+// label is how people recognise it.
+func (g *generation) label() string { return g.name }
 
 // keyOf names a module with its configuration and grants.
 func keyOf(c Choice) string {
@@ -149,7 +150,7 @@ func (m *Manager) bring(ctx context.Context, mod Module, c Choice) (*generation,
 	m.ending.Add(1)
 	log := m.cfg.Log.With("module", mod.Manifest.Name, "sha", short(mod.SHA256))
 	return &generation{
-		key: keyOf(c), module: mod, choice: c, worker: w, ending: &m.ending,
+		key: keyOf(c), name: mod.Manifest.Name + "@" + short(mod.SHA256), module: mod, choice: c, worker: w, ending: &m.ending,
 		problem: func(err error) { log.Warn("ending a module", "error", err) },
 	}, nil
 }

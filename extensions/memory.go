@@ -128,7 +128,7 @@ func (m *memory) find(ctx context.Context, owner Owner, who conversation.Identit
 	defer m.mu.Unlock()
 	found := m.match(who)
 	if m.store != nil && !owner.Private && !found.sure() {
-		if names := found.longer(who); len(names) > 0 {
+		if names := found.longer(who); len(names) > 0 && m.store.May(names) {
 			m.mu.Unlock()
 			m.load(ctx, owner, names)
 			m.mu.Lock()

@@ -24,6 +24,9 @@ func whole(name string) bool { return name == "top_k" || name == "max_tokens" ||
 // clamp brings what a module wants to set within bounds. What the operator does not list is left out; the answer's length is
 // never more than the client asked for.
 func clamp(want map[string]json.RawMessage, allowed []string, body []byte) map[string]json.RawMessage {
+	if len(want) == 0 {
+		return nil
+	}
 	var out map[string]json.RawMessage
 	known := bounds()
 	for name, raw := range want {

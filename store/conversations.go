@@ -221,6 +221,10 @@ func leveled(all []holder, excess int64) (level, rest int64) {
 	return 0, 0
 }
 
+// MayKnowConversation tells, without looking on the disk, whether FindConversation can find one: where it is false there is
+// none.
+func (s *Store) MayKnowConversation(names []string) bool { return s.known.may(names) }
+
 // FindConversation returns the conversation of the first of the names that is known. What waits for its group commit is not
 // found. It is for the box alone: whose it is, is in the names.
 func (s *Store) FindConversation(ctx context.Context, names []string) (Conversation, error) {

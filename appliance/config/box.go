@@ -235,6 +235,7 @@ func (d Documents) Watched() []Watched {
 // Policy is the same in the words of the manager of modules.
 func (e Extensions) Policy() extensions.Policy {
 	p := extensions.Policy{Signatures: e.Signatures, Trusted: e.Trusted, Headers: e.Headers, Params: e.Params}
+	p.Capabilities = make([]abi.Capability, 0, len(e.Capabilities))
 	for _, c := range e.Capabilities {
 		p.Capabilities = append(p.Capabilities, abi.Capability(c))
 	}

@@ -151,6 +151,7 @@ type Cache struct {
 	backends map[*Backend]bool
 	proofs   map[Hash]verdict
 	rates    map[Hash]float64 // bytes of a token, by Entry.Of
+	scopes   map[string]Hash  // the latest words
 	counts   Counts
 	jobs     []job
 	doing    bool          // a job has been taken out of jobs and is not done
@@ -255,18 +256,33 @@ func folder(model string) string {
 
 func (c *Cache) path(model, file string) string { return filepath.Join(c.cfg.Dir, model, file) }
 
+// mostScopes is of how many words the hash is remembered.
+const mostScopes = 256
+
 // scope is the keyed hash of whose prompts they are.
 func (c *Cache) scope(word string) (h Hash) {
+	c.mu.Lock()
+	h, ok := c.scopes[word]
+	c.mu.Unlock()
+	if ok {
+		return h
+	}
 	m := hmac.New(sha256.New, c.cfg.Secret)
 	m.Write([]byte(word))
 	m.Sum(h[:0])
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.scopes) >= mostScopes || c.scopes == nil {
+		c.scopes = map[string]Hash{}
+	}
+	c.scopes[word] = h
 	return h
 }
 
 // Expect returns how many tokens of a request's prompt would be reused by a model, as far as is known. It is quick where
 // nothing of whose prompt it is is kept, and for a prompt that begins like none. One goroutine at a time may ask.
 func (c *Cache) Expect(req *engine.Request) func(model string) (tokens int) {
-	e := &expecting{c: c, req: req, scope: c.scope(req.Scope)}
+	e := &expecting{c: c, req: req, scope: c.scope(req.Scope), backends: c.wrapped()}
 	e.word = hexed(e.scope)
 	return e.of
 }
@@ -278,11 +294,13 @@ type expecting struct {
 	scope  Hash
 	word   string
 	parsed *prefix.Parsed // nil while nobody needed it
+
+	backends []*Backend
 }
 
 func (e *expecting) of(model string) (tokens int) {
 	c, scope := e.c, e.scope
-	first, dir := c.firsts(model, scope)
+	first, dir := e.firsts(model)
 	if len(first) == 0 {
 		return 0
 	}
@@ -299,7 +317,7 @@ func (e *expecting) of(model string) (tokens int) {
 	if err != nil || len(chain.Blocks) == 0 {
 		return 0
 	}
-	for _, b := range c.wrapped() {
+	for _, b := range e.backends {
 		if b.model == model {
 			tokens = max(tokens, b.expect(chain))
 		}
@@ -316,10 +334,11 @@ func (e *expecting) of(model string) (tokens int) {
 }
 
 // firsts are the hashes of the first blocks of what is kept of a scope for a model, and the name of its folder.
-func (c *Cache) firsts(model string, scope Hash) (first [][16]byte, dir string) {
-	for _, b := range c.wrapped() {
+func (e *expecting) firsts(model string) (first [][16]byte, dir string) {
+	c := e.c
+	for _, b := range e.backends {
 		if b.model == model {
-			first, dir = b.firsts(first, scope), b.dir
+			first, dir = b.firsts(first, e.scope), b.dir
 		}
 	}
 	if dir == "" {
@@ -327,9 +346,9 @@ func (c *Cache) firsts(model string, scope Hash) (first [][16]byte, dir string) 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, e := range c.entries {
-		if e.Scope == scope && e.Model == dir && len(e.Points) > 0 {
-			first = append(first, e.Points[0].Hash)
+	for _, one := range c.entries {
+		if one.Scope == e.scope && one.Model == dir && len(one.Points) > 0 {
+			first = append(first, one.Points[0].Hash)
 		}
 	}
 	return first, dir

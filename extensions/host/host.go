@@ -12,7 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
+	"hash/crc32"
 	"time"
 
 	"onebit/extensions/abi"
@@ -81,10 +81,10 @@ type Call struct {
 
 // Seed makes a guest's random bytes a function of the request.
 func Seed(request []byte) uint64 {
-	h := fnv.New64a()
-	h.Write(request)
-	return h.Sum64()
+	return uint64(crc32.ChecksumIEEE(request))<<32 | uint64(crc32.Checksum(request, castagnoli))
 }
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Line is one line of a guest's log. Text is valid UTF-8; it may hold control characters.
 type Line struct {

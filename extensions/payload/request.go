@@ -124,18 +124,37 @@ func (w *writer) number(key string, v float64) {
 		w.err = fmt.Errorf("writing a request: %v after %s is not a number of JSON", v, key)
 		v = 0
 	}
-	w.b = strconv.AppendFloat(append(w.b, key...), v, 'g', -1, 64)
+	w.b = append(w.b, key...)
+	if n := int64(v); v > 0 && v < 1e6 && float64(n) == v || v == 0 && !math.Signbit(v) { // the same digits, sooner
+		w.b = strconv.AppendInt(w.b, n, 10)
+		return
+	}
+	w.b = strconv.AppendFloat(w.b, v, 'g', -1, 64)
 }
 
 func (w *writer) name(s string) { w.text(first(s, maxField)) }
 
 const hexDigits = "0123456789abcdef"
 
+// plain are the bytes that stand for themselves.
+var plain = func() (is [256]bool) {
+	for c := range is {
+		is[c] = c >= ' ' && c < utf8.RuneSelf && c != '"' && c != '\\'
+	}
+	return is
+}()
+
 // text appends a string. Damaged UTF-8 becomes U+FFFD, as it does in encoding/json.
 func (w *writer) text(s string) {
 	w.b = append(w.b, '"')
 	from := 0
 	for i := 0; i < len(s); {
+		for i < len(s) && plain[s[i]] {
+			i++
+		}
+		if i == len(s) {
+			break
+		}
 		c := s[i]
 		if c >= utf8.RuneSelf {
 			r, n := utf8.DecodeRuneInString(s[i:])
@@ -144,10 +163,6 @@ func (w *writer) text(s string) {
 				from = i + 1
 			}
 			i += n
-			continue
-		}
-		if c >= ' ' && c != '"' && c != '\\' {
-			i++
 			continue
 		}
 		w.b = append(w.b, s[from:i]...)

@@ -63,6 +63,7 @@ type way struct {
 type taken struct {
 	wait []float64 // of the client, for the whole answer
 	own  []float64 // of the box itself, until the backend had the request, as it says
+	load []float64 // of the machine meanwhile
 }
 
 // sizes of the conversations: bytes of what was said before.
@@ -104,6 +105,9 @@ func bench(o options) error {
 	return nil
 }
 
+// sampled is how many requests of a way come between two looks at the load.
+const sampled = 50
+
 // measure asks in all ways in turn. Each round begins with another one.
 func (w *world) measure(ways []way, size int) ([]taken, error) {
 	all := make([]taken, len(ways))
@@ -126,6 +130,9 @@ func (w *world) measure(ways []way, size int) ([]taken, error) {
 				}
 				if i >= w.each/10 { // what is before warms up
 					all[k].wait, all[k].own = append(all[k].wait, wait), append(all[k].own, own)
+					if i%sampled == 0 {
+						all[k].load = append(all[k].load, loadNow())
+					}
 				}
 			}
 		}
@@ -143,8 +150,8 @@ func conversation(id, size int) string {
 // table prints medians, and what each way adds to a named model.
 func table(size string, ways []way, all []taken) {
 	fmt.Printf("\n%s conversations, microseconds; \"added\" is the difference of the medians, \"ratio\" their quotient\n\n", size)
-	fmt.Println("| way | p50 | p99 | ratio | added | box p50 | box p99 | box added p50 | box added p99 | aim |")
-	fmt.Println("|---|---|---|---|---|---|---|---|---|---|")
+	fmt.Println("| way | p50 | p99 | ratio | added | box p50 | box p99 | box added p50 | box added p99 | aim | load p50 |")
+	fmt.Println("|---|---|---|---|---|---|---|---|---|---|---|")
 	base, own := all[0].wait, all[0].own
 	for i, x := range ways {
 		aim := "-"
@@ -154,14 +161,27 @@ func table(size string, ways []way, all []taken) {
 				aim = fmt.Sprintf("<= %.0f: missed", x.aim)
 			}
 		}
-		fmt.Printf("| %s | %.0f | %.0f | %.3f | %.1f | %.0f | %.0f | %.0f | %.0f | %s |\n", x.name,
+		fmt.Printf("| %s | %.0f | %.0f | %.3f | %.1f | %.0f | %.0f | %.0f | %.0f | %s | %.1f |\n", x.name,
 			at(all[i].wait, 50), at(all[i].wait, 99), at(all[i].wait, 50)/at(base, 50), at(all[i].wait, 50)-at(base, 50),
-			at(all[i].own, 50), at(all[i].own, 99), at(all[i].own, 50)-at(own, 50), at(all[i].own, 99)-at(own, 99), aim)
+			at(all[i].own, 50), at(all[i].own, 99), at(all[i].own, 50)-at(own, 50), at(all[i].own, 99)-at(own, 99), aim, at(all[i].load, 50))
 	}
 }
 
-// at is the value below which so many percent lie.
+// at is the value below which so many percent lie; 0 of none.
 func at(values []float64, percent int) float64 {
+	if len(values) == 0 {
+		return 0
+	}
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[min(len(sorted)*percent/100, len(sorted)-1)]
+}
+
+// loadNow is how many want to run, of the latest minute; 0 where nobody says.
+func loadNow() float64 {
+	latest, _, _ := strings.Cut(rig.Load(), " ")
+	n, err := strconv.ParseFloat(latest, 64)
+	if err != nil {
+		return 0
+	}
+	return n
 }

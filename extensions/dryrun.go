@@ -3,6 +3,7 @@ package extensions
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -131,7 +132,11 @@ func (t *trial) ask(ctx context.Context, r abi.Request) (*abi.Decision, error) {
 	if units != more {
 		return nil, fmt.Errorf("it uses %d units, and %d when it is asked again", units, more)
 	}
-	return payload.ReadDecision(first, t.m.offer(t.j.Manifest, r.Candidates))
+	var told abi.Request // what is too long was cut
+	if err := json.Unmarshal(raw, &told); err != nil {
+		return nil, fmt.Errorf("reading it: %w", err)
+	}
+	return payload.ReadDecision(first, t.m.offer(t.j.Manifest, told.Candidates))
 }
 
 func (t *trial) call(ctx context.Context, raw []byte) ([]byte, int64, error) {

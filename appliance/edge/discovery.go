@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/brutella/dnssd"
+	"github.com/miekg/dns"
 )
 
 // What the box is for those who look for services near by.
@@ -80,22 +82,77 @@ func (b *Box) advertise(ctx context.Context, n *names) error {
 	if err != nil {
 		return fmt.Errorf("listening for questions: %w", err)
 	}
-	gateway := b.service(probe.Host, typeGateway, b.gatewayText())
-	for _, s := range []dnssd.Service{b.service(probe.Host, typeHTTPS, map[string]string{"path": "/"}), gateway} {
-		if _, err := responder.Add(s); err != nil {
+	var told [2]dnssd.ServiceHandle
+	for i, s := range [2]dnssd.Service{
+		b.service(probe.Host, typeHTTPS, map[string]string{"path": "/"}), b.service(probe.Host, typeGateway, b.gatewayText()),
+	} {
+		if told[i], err = responder.Add(s); err != nil {
 			return fmt.Errorf("announcing %s: %w", s.Type, err)
 		}
 	}
+	return b.respond(ctx, responder, told[0], told[1])
+}
+
+// registering is how long the end of an announcement waits for its beginning; that takes two seconds where no name is
+// fought over.
+const registering = 5 * time.Second
+
+// respond answers for the services until ctx ends, then says good-bye. A registration that has begun is let end first:
+// interrupted, the responder would not take back what it has announced by then, nor close its sockets.
+func (b *Box) respond(ctx context.Context, responder dnssd.Responder, https, gateway dnssd.ServiceHandle) error {
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	lasting, through := context.WithCancel(context.WithoutCancel(ctx))
+	begun := &noticed{Context: running, asked: make(chan struct{})}
+	registered := make(chan struct{})
 	var group sync.WaitGroup
-	defer group.Wait()
 	group.Go(func() {
-		t := newSubtypes(gateway.EscapedServiceInstanceName(), gateway.ServiceName(), gatewaySubtypes())
-		if err := t.run(ctx, b.cfg.Interfaces); err != nil {
+		<-begun.asked
+		responder.Remove(nil) // it removes nothing, once it has the lock that registering holds
+		close(registered)
+		if running.Err() != nil {
+			return
+		}
+		t := newSubtypes(gateway.Service(), gatewaySubtypes())
+		t.services = []dns.RR{dnssd.PTR(https.Service()), dnssd.PTR(gateway.Service())}
+		if err := t.run(lasting, b.cfg.Interfaces); err != nil {
 			b.cfg.Log.Warn("the kinds of the gateway are not announced", "why", err)
 		}
 	})
-	return responder.Respond(ctx)
+	group.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-running.Done():
+			return
+		}
+		select {
+		case <-registered:
+		case <-time.After(registering):
+		}
+		stop()
+	})
+	err := responder.Respond(begun)
+	stop()
+	through()
+	begun.notice()
+	group.Wait()
+	return err
 }
+
+// noticed is a context that tells when it is first asked for its end. The responder does so when it has begun to
+// register, which it says in no other way.
+type noticed struct {
+	context.Context
+	once  sync.Once
+	asked chan struct{} // closed then
+}
+
+// Done is the context's.
+func (n *noticed) Done() <-chan struct{} {
+	n.notice()
+	return n.Context.Done()
+}
+
+func (n *noticed) notice() { n.once.Do(func() { close(n.asked) }) }
 
 // service describes the box under a name that is known to be valid.
 func (b *Box) service(host, kind string, text map[string]string) dnssd.Service {

@@ -173,6 +173,25 @@ func TestDiscovery(t *testing.T) {
 	box.hear(t, "stopped")
 }
 
+// TestDiscoveryTakenBack hides a box that has announced one service and not yet the next: it takes back what it said. What
+// is announced is announced twice.
+func TestDiscoveryTakenBack(t *testing.T) {
+	box, looker := newMachine(t, "box"), newMachine(t, "looker")
+	join(t, box, looker)
+	box.say("listen")
+	box.hear(t, "listening")
+	looker.say("overhear _https._tcp.local. _responses._sub._ai-gateway._tcp.local.")
+	looker.hear(t, "listening")
+	box.say("advertise")
+	looker.hear(t, "live _https._tcp.local.")
+	box.say("hide")
+	looker.hear(t, "gone _https._tcp.local.")
+	box.say("advertise")
+	for range 2 {
+		looker.hear(t, "live _responses._sub._ai-gateway._tcp.local.")
+	}
+}
+
 // TestDiscoveryConflict starts two boxes of one name: the second takes the next and answers to it.
 func TestDiscoveryConflict(t *testing.T) {
 	first, second := newMachine(t, "box"), newMachine(t, "box")
@@ -283,6 +302,8 @@ func playLooker(t *testing.T, in *bufio.Scanner) {
 				}
 				tell("%s", line)
 			}, func(e dnssd.BrowseEntry) { tell("remove %s", e.Name) })
+		case "overhear": // types: what answers say of them to everybody
+			go overhear(t, strings.Fields(rest))
 		case "text":
 			for _, r := range ask(t, time.Second, question("testbox._ai-gateway._tcp.local.", dns.TypeTXT, dns.ClassINET)) {
 				if r, ok := r.(*dns.TXT); ok {
@@ -296,6 +317,41 @@ func playLooker(t *testing.T, in *bufio.Scanner) {
 				return len(got) > 0
 			})
 			tell("kinds %s", got[0].(*dns.PTR).Ptr)
+		}
+	}
+}
+
+// overhear tells which pointers of some names the network's answers hold, over IPv4 and without a question.
+func overhear(t *testing.T, names []string) {
+	link, err := net.InterfaceByName("v0")
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	c, err := net.ListenMulticastUDP("udp4", link, dnssd.AddrIPv4LinkLocalMulticast)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	tell("listening")
+	buf := make([]byte, 9000)
+	for {
+		n, err := c.Read(buf)
+		if err != nil {
+			return
+		}
+		var m dns.Msg
+		if m.Unpack(buf[:n]) != nil || !m.Response {
+			continue
+		}
+		for _, r := range m.Answer {
+			switch name := r.Header().Name; {
+			case !slices.Contains(names, name):
+			case r.Header().Ttl == 0:
+				tell("gone %s", name)
+			default:
+				tell("live %s", name)
+			}
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/brutella/dnssd"
 	"github.com/libdns/libdns"
 	"github.com/miekg/dns"
 )
@@ -47,8 +48,8 @@ func ClientOf(values []string, trusted []netip.Prefix) netip.Addr { return clien
 type Subtypes struct{ s *subtypes }
 
 // NewSubtypes returns what answers for kinds of a service.
-func NewSubtypes(instance, service string, kinds ...string) Subtypes {
-	return Subtypes{newSubtypes(instance, service, kinds)}
+func NewSubtypes(service dnssd.Service, kinds ...string) Subtypes {
+	return Subtypes{newSubtypes(service, kinds)}
 }
 
 // Answer answers a message.

@@ -20,6 +20,7 @@ const (
 	mdnsPort   = 5353
 	topBit     = 1 << 15 // of a question's class: answer to the asker alone
 	rejoin     = 30 * time.Second
+	secondWord = time.Second // between two announcements
 )
 
 // subtypes answers questions for the kinds of a service (RFC 6763, section 7.1), which the responder of the service
@@ -27,12 +28,13 @@ const (
 type subtypes struct {
 	instance string   // escaped, with a final dot
 	names    []string // such as _responses._sub._ai-gateway._tcp.local.
+	services []dns.RR // what the good-bye takes back too: it is the last that the network hears
 }
 
-func newSubtypes(instance, service string, kinds []string) *subtypes {
-	s := &subtypes{instance: instance}
+func newSubtypes(service dnssd.Service, kinds []string) *subtypes {
+	s := &subtypes{instance: service.EscapedServiceInstanceName()}
 	for _, k := range kinds {
-		s.names = append(s.names, k+"._sub."+service)
+		s.names = append(s.names, k+"._sub."+service.ServiceName())
 	}
 	return s
 }
@@ -98,26 +100,41 @@ func (s *subtypes) run(ctx context.Context, interfaces []string) error {
 	for _, l := range links {
 		group.Go(func() { s.serve(l) })
 	}
-	for _, l := range links {
-		l.everywhere(&dns.Msg{MsgHdr: dns.MsgHdr{Response: true, Authoritative: true}, Answer: s.records(subtypeTTL)})
-	}
+	s.tell(links, s.records(subtypeTTL))
+	again := time.NewTimer(secondWord) // RFC 6762, section 8.3: at least twice
+	defer again.Stop()
 	tick := time.NewTicker(rejoin)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
+		case <-again.C:
+			s.tell(links, s.records(subtypeTTL))
 		case <-tick.C: // interfaces come and go
 			for _, l := range links {
 				l.join()
 			}
 		}
 	}
+	gone := s.records(0)
+	for _, r := range s.services {
+		r = dns.Copy(r)
+		r.Header().Ttl = 0
+		gone = append(gone, r)
+	}
+	s.tell(links, gone)
 	for _, l := range links {
-		l.everywhere(&dns.Msg{MsgHdr: dns.MsgHdr{Response: true, Authoritative: true}, Answer: s.records(0)})
 		_ = l.conn.Close() // nothing is left to do about what it says
 	}
 	group.Wait()
 	return nil
+}
+
+// tell says something to everybody that nobody has asked for.
+func (s *subtypes) tell(links []*link, records []dns.RR) {
+	for _, l := range links {
+		l.everywhere(&dns.Msg{MsgHdr: dns.MsgHdr{Response: true, Authoritative: true}, Answer: records})
+	}
 }
 
 // serve answers what comes in over a link until it is closed.

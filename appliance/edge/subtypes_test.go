@@ -3,6 +3,7 @@ package edge_test
 import (
 	"testing"
 
+	"github.com/brutella/dnssd"
 	"github.com/miekg/dns"
 
 	"onebit/appliance/edge"
@@ -14,7 +15,7 @@ const (
 )
 
 func gatewayKinds() edge.Subtypes {
-	return edge.NewSubtypes(gatewayInstance, gatewayService, "_chat-completions", "_responses")
+	return edge.NewSubtypes(dnssd.Service{Name: "my box", Type: "_ai-gateway._tcp", Domain: "local"}, "_chat-completions", "_responses")
 }
 
 func question(name string, kind, class uint16) *dns.Msg {

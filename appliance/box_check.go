@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"onebit/appliance/catalog"
@@ -35,7 +37,7 @@ func (o boxOptions) lookAround(cfg config.Box, from config.Origins) (wrong, odd 
 	}
 	note(&wrong, "tls.certificate", ownCertificate(cfg.TLS))
 	note(&wrong, "tls.acme.root", ownAuthority(cfg.TLS))
-	note(&odd, "backup.folder", wanderingCopies(cfg.Backup))
+	note(&odd, "backup.folder", cmp.Or(wanderingCopies(cfg.Backup), missingCopies(cfg.Backup)))
 	b := box{options: o, models: catalog.Cache{Dir: modelsIn(o.state)}}
 	for i, m := range cfg.Models {
 		path := fmt.Sprintf("models[%d]", i)
@@ -97,4 +99,19 @@ func wanderingCopies(c config.Backup) error {
 		return nil
 	}
 	return fmt.Errorf("%q is not a whole path: the copies go to another place with each folder that the box is started in; write it from the root on", c.Folder)
+}
+
+// missingCopies says that there is no folder for the copies. A box makes none, so that nothing is copied beside a drive that is
+// away; what it says at its run is in its status, with each try.
+func missingCopies(c config.Backup) error {
+	if c.Folder == "" {
+		return nil
+	}
+	switch at, err := os.Stat(c.Folder); {
+	case err != nil:
+		return fmt.Errorf("%w; a box does not make it, since it may be a drive that is away: until it is there no copies are made", err)
+	case !at.IsDir():
+		return fmt.Errorf("%s is not a folder: no copies are made", c.Folder)
+	}
+	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"onebit/appliance/doctor"
 	"onebit/appliance/pool"
 	"onebit/appliance/queue"
+	"onebit/appliance/shelf"
 	"onebit/engine"
 	"onebit/store"
 )
@@ -333,6 +334,11 @@ func (c control) Routes() []admin.RouteInfo {
 		all = append(all, admin.RouteInfo{Method: r.Method, Path: r.Path, Part: "door", Open: !strings.HasPrefix(r.Path, "/account/")})
 	}
 	return append(all, admin.RouteInfo{Method: "GET", Path: "/", Part: "door", Open: true})
+}
+
+// Endpoints lists what the scope of a key may name.
+func (c control) Endpoints() []string {
+	return append(c.b.api.Load().Endpoints(), shelf.Endpoints()...)
 }
 
 // Log lists lines of the program's own log.

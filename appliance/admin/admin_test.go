@@ -38,6 +38,7 @@ func (b *box) Status(context.Context) admin.Status {
 	return admin.Status{Name: "attic", Ready: true, Problems: []string{}, Models: b.models}
 }
 func (b *box) Models() []admin.Model { return b.models }
+func (b *box) Endpoints() []string   { return []string{"/chat/completions", "/responses", "/models"} }
 func (b *box) AddModel(_ context.Context, _ store.Actor, m admin.NewModel) (admin.Model, error) {
 	b.ask("add " + m.Name + " " + m.File)
 	return admin.Model{Name: m.Name}, nil
@@ -365,6 +366,11 @@ func TestKeysNameWhatThereIs(t *testing.T) {
 		{"by a key, which makes none", &auth.Principal{Kind: auth.KeyHolder, Actor: her.Actor, Role: her.Role, Key: &store.Key{}}, `{"name":"k","collections":["Hosue"]}`, 403, "key_not_allowed", "House"},
 		{"a model", her, `{"name":"k","models":["small","l*"]}`, 201, `"small"`, "warnings"},
 		{"a model that is not here", her, `{"name":"k","models":["samll","huge*","large"]}`, 201, `"no model is called \"samll\" at the moment; there are small, large"`, `\"large\" at`},
+		{"endpoints, however they are written", her, `{"name":"k","endpoints":["/chat/completions","v1/responses/","/v1/chat/*","*"]}`, 201, `"v1/responses/"`, "warnings"},
+		{"an endpoint nearly", her, `{"name":"k","endpoints":["/v1/chat/completion"]}`, 400, `there is no endpoint \"/v1/chat/completion\" in the API; did you mean /chat/completions?`, ""},
+		{"an endpoint that is none", her, `{"name":"k","guest":true,"endpoints":["/images/generations"]}`, 400, `in the API; there are /chat/completions, /responses, /models`, ""},
+		{"an endpoint by a key, which makes none", &auth.Principal{Kind: auth.KeyHolder, Actor: her.Actor, Role: her.Role, Key: &store.Key{}}, `{"name":"k","endpoints":["/nothing"]}`, 403, "key_not_allowed", "/nothing"},
+		{"the last", her, `{"name":"k","models":["samll","huge*","large"]}`, 201, "", ""},
 	} {
 		status, text := as(c.by, "POST", "/keys", c.body)
 		if status != c.status || !strings.Contains(text, c.want) || c.says != "" && strings.Contains(text, c.says) {
@@ -388,6 +394,20 @@ func TestKeysNameWhatThereIs(t *testing.T) {
 	}
 	if status, text := as(her, "PATCH", "/keys/"+made.ID, `{"collections":["House"],"models":["samll","tiny"]}`); status != 200 || strings.Count(text, "at the moment") != 1 || !strings.Contains(text, `"vs_1"`) {
 		t.Errorf("a change: %d %s", status, text)
+	}
+	if status, text := as(her, "PATCH", "/keys/"+made.ID, `{"endpoints":["/respones"]}`); status != 400 || !strings.Contains(text, "did you mean /responses?") {
+		t.Errorf("a change: %d %s", status, text)
+	}
+	old, err := w.store.Key(t.Context(), store.System(), made.ID) // of a time when anything was taken
+	if err != nil {
+		t.Fatal(err)
+	}
+	old.Endpoints = []string{"/gone"}
+	if err := w.store.UpdateKey(t.Context(), store.System(), old); err != nil {
+		t.Fatal(err)
+	}
+	if status, text := as(her, "PATCH", "/keys/"+made.ID, `{"endpoints":["/models","/gone"]}`); status != 200 {
+		t.Errorf("an endpoint that it named before: %d %s", status, text)
 	}
 	w.shelf.ada, w.shelf.did = "", nil // the collection has gone
 	if status, text := as(her, "PATCH", "/keys/"+made.ID, `{"collections":["vs_1"],"name":"other"}`); status != 200 || len(w.shelf.did) > 0 {

@@ -36,6 +36,7 @@ type Box interface {
 
 	Certificate() Certificate
 	Routes() []RouteInfo
+	Endpoints() []string // what the scope of a key may name, without /v1
 	Log(after int64, limit int) []LogLine
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"onebit/appliance/auth"
+	"onebit/appliance/config"
 	"onebit/engine"
 	"onebit/store"
 )
@@ -73,7 +74,7 @@ func shownKey(k store.Key) Key {
 type KeyChange struct {
 	Name              *string    `json:"name,omitempty"`
 	Models            *[]string  `json:"models,omitempty" about:"patterns with * and ?; one that fits no model is a warning, since the model may come later"`
-	Endpoints         *[]string  `json:"endpoints,omitempty"`
+	Endpoints         *[]string  `json:"endpoints,omitempty" about:"patterns with * and ?, with or without /v1; one that fits no path of the API is refused"`
 	Collections       *[]string  `json:"collections,omitempty" about:"ids, or names that one collection alone has, of those that the owner may see"`
 	Bind              *bool      `json:"bind,omitempty" about:"add passages of the collections to chats; there must be some"`
 	RequestsPerMinute *int       `json:"requests_per_minute,omitempty"`
@@ -218,7 +219,7 @@ func (a *Admin) changeKey(c *call, id string, change KeyChange) (ChangedKey, err
 }
 
 // named looks at what a key names that it did not name before. The id of a collection is the box's word, which nobody knows in
-// advance: what is none is refused, and names become ids. Models have names that people choose, and may come after their keys:
+// advance: what is none is refused, and names become ids. So are endpoints, which are the same in every box. Models have names that people choose, and may come after their keys:
 // a name of none is a warning.
 func (a *Admin) named(c *call, k *store.Key, before store.Key) (warnings []string, err error) {
 	owner := cmp.Or(k.Owner, c.who.Person)
@@ -243,6 +244,9 @@ func (a *Admin) named(c *call, k *store.Key, before store.Key) (warnings []strin
 	}
 	slices.Sort(k.Collections)
 	k.Collections = slices.Compact(k.Collections)
+	if err := a.reached(k.Endpoints, before.Endpoints); err != nil {
+		return nil, err
+	}
 	var models []string
 	for _, m := range a.cfg.Box.Models() {
 		models = append(models, m.Name)
@@ -253,6 +257,18 @@ func (a *Admin) named(c *call, k *store.Key, before store.Key) (warnings []strin
 		}
 	}
 	return warnings, nil
+}
+
+// reached refuses endpoints that nothing answers: a key would wait for them in vain. A key keeps those that it has.
+func (a *Admin) reached(wanted, before []string) error {
+	all := a.cfg.Box.Endpoints()
+	for _, p := range wanted {
+		if !slices.Contains(before, p) && !slices.ContainsFunc(all, func(name string) bool { return auth.MatchEndpoint(p, name) }) {
+			return &engine.InvalidError{Param: "endpoints", Code: "endpoint_not_found",
+				Message: fmt.Sprintf("there is no endpoint %q in the API%s", p, config.Meant(auth.Endpoint(p), all))}
+		}
+	}
+	return nil
 }
 
 // most is how many things a message names.

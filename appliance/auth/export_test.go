@@ -4,7 +4,7 @@ import "context"
 
 // What the tests look at from outside.
 var (
-	Canonical     = canonical
+	Canonical     = Endpoint
 	CheckPassword = checkPassword
 )
 

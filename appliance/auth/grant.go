@@ -109,7 +109,7 @@ func (g *Grant) End(u Usage) {
 			return
 		}
 		a.meters.end(p.subject(), a.now(), u.Prompt+u.Completion)
-		row := store.UsageRow{Key: p.Actor.Key, Person: p.Person, Model: use.Model, Endpoint: canonical(use.Endpoint),
+		row := store.UsageRow{Key: p.Actor.Key, Person: p.Person, Model: use.Model, Endpoint: Endpoint(use.Endpoint),
 			Requests: 1, Prompt: u.Prompt, Cached: u.Cached, Completion: u.Completion}
 		if u.Model != "" {
 			row.Model = u.Model

@@ -20,8 +20,8 @@ type scope struct {
 
 // check returns the refusal of a use that is outside the scope, or nil.
 func (s scope) check(u Use) error {
-	if len(s.endpoints) > 0 && !slices.ContainsFunc(s.endpoints, func(p string) bool { return Match(canonical(p), canonical(u.Endpoint)) }) {
-		return forbidden("endpoint_not_allowed", "the key is not for "+canonical(u.Endpoint))
+	if len(s.endpoints) > 0 && !slices.ContainsFunc(s.endpoints, func(p string) bool { return MatchEndpoint(p, u.Endpoint) }) {
+		return forbidden("endpoint_not_allowed", "the key is not for "+Endpoint(u.Endpoint))
 	}
 	if u.Model != "" && !within(s.models, u.Model) {
 		return forbidden("model_not_allowed", "the key is not for the model "+printable(u.Model))
@@ -38,8 +38,11 @@ func within(patterns []string, name string) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return Match(p, name) })
 }
 
-// canonical writes the path of an endpoint in one way: with a leading slash, without /v1 and closing slashes.
-func canonical(path string) string {
+// MatchEndpoint reports whether a path of the API fits a pattern, each in any of the ways in which clients write it.
+func MatchEndpoint(pattern, path string) bool { return Match(Endpoint(pattern), Endpoint(path)) }
+
+// Endpoint writes the path of an endpoint in one way: with a leading slash, without /v1 and closing slashes.
+func Endpoint(path string) string {
 	path = "/" + strings.Trim(path, "/")
 	for strings.HasPrefix(path, "/v1/") {
 		path = path[len("/v1"):]

@@ -33,7 +33,7 @@ func (r *reader) check(b Box) {
 	}
 	word := func(path, value string, among ...string) {
 		if !slices.Contains(among, value) {
-			r.bad(at(path), "%s: there is no %q%s", path, value, meant(value, among))
+			r.bad(at(path), "%s: there is no %q%s", path, value, Meant(value, among))
 		}
 	}
 	if !hostLabel.MatchString(b.Name) {

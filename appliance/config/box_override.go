@@ -160,7 +160,7 @@ func (r *reader) environment(env []string, box *Box) {
 		}
 		i := slices.Index(names, name)
 		if i < 0 {
-			if hint := meant(name, names); strings.HasPrefix(hint, "; did") && distance(name, strings.TrimSuffix(hint[len("; did you mean "):], "?")) <= 2 {
+			if hint := Meant(name, names); strings.HasPrefix(hint, "; did") && distance(name, strings.TrimSuffix(hint[len("; did you mean "):], "?")) <= 2 {
 				r.bad(name, "no setting has this name%s", hint)
 			}
 			continue
@@ -184,7 +184,7 @@ func (r *reader) flags(set []string, box *Box) {
 		case !ok:
 			r.bad(where, "%v", errNoValue)
 		case i < 0:
-			r.bad(where, "no setting has this path%s", meant(path, paths))
+			r.bad(where, "no setting has this path%s", Meant(path, paths))
 		default:
 			r.apply(where, text, all[i])
 		}

@@ -136,7 +136,7 @@ func (r *reader) object(n *node, path string, v reflect.Value) {
 		index := slices.Index(fields(v.Type()), p.name)
 		switch {
 		case index < 0:
-			r.bad(r.line(p.line), "there is no %s%s", join(path, p.name), meant(p.name, fields(v.Type())))
+			r.bad(r.line(p.line), "there is no %s%s", join(path, p.name), Meant(p.name, fields(v.Type())))
 		case seen[p.name]:
 			r.bad(r.line(p.line), "%s is given twice", join(path, p.name))
 		default:
@@ -326,8 +326,9 @@ func shown(path string) string {
 	return path
 }
 
-// meant proposes the name that is nearest to what was written, when it is near enough.
-func meant(word string, names []string) string {
+// Meant ends the message about a word that is none of some names: it proposes the nearest, when one is near enough, and else
+// lists them.
+func Meant(word string, names []string) string {
 	best, least := "", 1+max(1, len(word)/3)
 	for _, name := range names {
 		if d := distance(word, name); d < least {

@@ -68,6 +68,18 @@ func (g *Gateway) find(path string) endpoint {
 	return endpoint{name: "other"}
 }
 
+// Endpoints lists what a scope may name: the paths that ask who it is, canonical. What is stored under an id goes by the
+// path before that.
+func (g *Gateway) Endpoints() []string {
+	var all []string
+	for _, e := range g.endpoints {
+		if !strings.Contains(e.path, "*") && e.path != "/health" && (g.cfg.Fleet == nil || e.path != "/slots") {
+			all = append(all, e.path)
+		}
+	}
+	return all
+}
+
 // Route is one path of the API with the method that it is for.
 type Route struct{ Method, Path string }
 

@@ -187,6 +187,9 @@ type call struct {
 // written says that a call has answered by itself.
 type written struct{}
 
+// Endpoints are what Enter is told.
+func Endpoints() []string { return []string{"/files", "/vector_stores"} }
+
 func (l *Shelf) handle(rt route) http.HandlerFunc {
 	endpoint := "/v1/files"
 	if strings.HasPrefix(rt.path, "/vector_stores") {

@@ -395,7 +395,7 @@ func TestKeysNameWhatThereIs(t *testing.T) {
 	if status, text := as(her, "PATCH", "/keys/"+made.ID, `{"collections":["House"],"models":["samll","tiny"]}`); status != 200 || strings.Count(text, "at the moment") != 1 || !strings.Contains(text, `"vs_1"`) {
 		t.Errorf("a change: %d %s", status, text)
 	}
-	if status, text := as(her, "PATCH", "/keys/"+made.ID, `{"endpoints":["/respones"]}`); status != 400 || !strings.Contains(text, "did you mean /responses?") {
+	if status, text := as(her, "PATCH", "/keys/"+made.ID, `{"endpoints":["/responses2"]}`); status != 400 || !strings.Contains(text, "did you mean /responses?") {
 		t.Errorf("a change: %d %s", status, text)
 	}
 	old, err := w.store.Key(t.Context(), store.System(), made.ID) // of a time when anything was taken

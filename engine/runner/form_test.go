@@ -163,6 +163,17 @@ func TestFormsGoOnFromABeginning(t *testing.T) {
 			t.Error(short(v))
 		}
 	})
+	// between the parts of an answer too, where nothing of one's own can hide, and at its two ends
+	whole := `{"name":"Ada","age":3}`
+	for _, at := range []int{0, 1, 8, 14, 20, len(whole) - 1, len(whole)} {
+		bubble(t, &fakeEngine{next: after(whole[at:])}, 1, 256, func(f *fixture) {
+			begun, _ := json.Marshal(whole[:at])
+			v := f.ok("/v1/chat/completions", fmt.Sprintf(`{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":%s}],"temperature":0,"json_schema":%s}`, begun, person))
+			if text := dig(v, "choices", 0, "message", "content"); text != whole[at:] {
+				t.Errorf("from %d: %s", at, short(v))
+			}
+		})
+	}
 }
 
 const twoTools = `"tools":[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"x":{"type":"integer","minimum":1,"maximum":9}},"required":["x"],"additionalProperties":false}}},

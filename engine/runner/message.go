@@ -3,6 +3,8 @@ package runner
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"onebit/engine/chat"
@@ -41,10 +43,12 @@ func role(m map[string]json.RawMessage) string {
 // program.
 const endMark = "\uFDD1"
 
-// markEnd returns messages with endMark behind the last one's text.
+// markEnd returns messages with endMark behind the last one's text. It leaves list as it is.
 func markEnd(list []map[string]json.RawMessage) json.RawMessage {
-	last := list[len(list)-1]
+	list = slices.Clone(list)
+	last := maps.Clone(list[len(list)-1])
 	last["content"] = encode(plainText(last["content"]) + endMark)
+	list[len(list)-1] = last
 	return encode(list)
 }
 

@@ -78,6 +78,8 @@ func TestBadRequests(t *testing.T) {
 		{"arguments that cannot be held to", chat, `{` + user + `,"tools":[{"type":"function","function":{"name":"f","parameters":{"properties":{"a":{"if":{}}}}}}],"tool_choice":"required"}`, "tools[0].function.parameters", "#/properties/a/if"},
 		{"a call and a grammar", chat, `{` + user + `,` + tools + `,"tool_choice":"required","grammar":"root ::= \"a\""}`, "grammar", "required"},
 		{"a beginning that is no JSON", chat, `{"messages":[{"role":"user","content":"x"},{"role":"assistant","content":"Sure: "}],"json_schema":{}}`, "messages", "json_schema"},
+		{"another server's schema", chat, `{` + user + `,"guided_json":{"type":"object"}}`, "guided_json", "response_format"},
+		{"another server's forms", legacy, `{"prompt":"x","structured_outputs":{"regex":"a"}}`, "structured_outputs", "response_format"},
 		{"mirostat", native, `{"prompt":"x","mirostat":2}`, "mirostat", "not supported"},
 		{"post_sampling_probs", native, `{"prompt":"x","post_sampling_probs":true}`, "post_sampling_probs", "not supported"},
 		{"no prompt", native, `{}`, "prompt", "required"},

@@ -275,6 +275,11 @@ func refuseUnsupported(f *fields) {
 	if f.boolean("post_sampling_probs", false) {
 		f.fail(unsupported("post_sampling_probs", "probabilities after sampling are not supported"))
 	}
+	for _, name := range []string{"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs"} {
+		if f.has(name) {
+			f.fail(unsupported(name, "this field for the form of an answer is not supported; use response_format or grammar"))
+		}
+	}
 	if len(f.list("lora")) > 0 {
 		f.fail(unsupported("lora", "adapters are not supported"))
 	}

@@ -166,10 +166,18 @@ func (c *compiler) text(text string, next int32) int32 {
 	return next
 }
 
-// texts shares the common beginnings of texts, so that a list of thousands is no state of thousands.
+// texts shares the common beginnings of texts, so that a list of thousands is no state of thousands. What all begin with is
+// read at once: a call for each byte of it would nest as deep as it is long.
 func (c *compiler) texts(list []string, next int32) int32 {
 	if len(list) == 1 {
 		return c.text(list[0], next)
+	}
+	if n := commonPrefix(list); n > 0 {
+		short := make([]string, len(list))
+		for i, t := range list {
+			short[i] = t[n:]
+		}
+		return c.text(list[0][:n], c.texts(short, next))
 	}
 	var outs []int32
 	byFirst := map[byte][]string{}
@@ -193,6 +201,19 @@ func (c *compiler) texts(list []string, next int32) int32 {
 		outs = append(outs, c.match(s, c.texts(byFirst[b], next)))
 	}
 	return c.add(node{kind: split, outs: outs})
+}
+
+// commonPrefix is how many bytes all of list begin with.
+func commonPrefix(list []string) int {
+	n := len(list[0])
+	for _, t := range list[1:] {
+		same := 0
+		for same < min(n, len(t)) && t[same] == list[0][same] {
+			same++
+		}
+		n = same
+	}
+	return n
 }
 
 // repeat copies what is repeated; what is more than a node becomes a rule first.

@@ -3,6 +3,7 @@ package grammar
 import (
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // maxCopies bounds what a schema lets come so often: a list or a text may be shorter than its most.
@@ -112,6 +113,9 @@ func keyBeside(names []string) *Expr {
 	}
 	root := &branch{}
 	for _, n := range names {
+		if strings.ContainsFunc(n, escaped) {
+			continue // it cannot be written without escapes
+		}
 		at := root
 		for _, c := range n {
 			at = at.to(c)
@@ -123,6 +127,9 @@ func keyBeside(names []string) *Expr {
 
 // plainLetter is a character that stands in a string as it is.
 var plainLetter = without([]span{{' ', maxRune}}, []span{{'"', '"'}, {'\\', '\\'}})
+
+// escaped says of a character that a string has it only as an escape.
+func escaped(c rune) bool { return c < ' ' || c == '"' || c == '\\' }
 
 // branch is a node of a trie of names.
 type branch struct {

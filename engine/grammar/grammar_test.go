@@ -136,6 +136,12 @@ func TestSchemas(t *testing.T) {
 			[]string{`{"v":1,"next":null}`, `{"v":1,"next":{"v":2,"next":null}}`}, []string{`{"v":1}`, `{"v":1,"next":{"v":2}}`}},
 		{"recursion in a list", `{"$defs":{"a/b~c":{"type":"array","items":{"$ref":"#/$defs/a~1b~0c"}}},"$ref":"#/$defs/a~1b~0c"}`, []string{`[]`, `[[],[[]]]`}, []string{`[1]`}},
 		{"notes", `{"title":"t","description":"d","default":1,"examples":[1],"deprecated":true,"readOnly":true,"$schema":"s","$id":"i","$comment":"c","x-own":{"a":1},"type":"null"}`, []string{`null`}, []string{`1`}},
+		{"keys that need escapes, and others", `{"properties":{"a\"b":{},"a\nb":{},"\\":{},"ab":{}},"additionalProperties":true}`, []string{`{"a\"b":1,"a":1,"ac":1}`, `{"a\nb":1,"":1}`},
+			[]string{`{"a"x":1}`, `{"a""b":1}`, "{\"a\nx\":1}", `{"\":1}`, `{"ab":1,"ab":1}`}},
+		{"enum with long common beginnings", `{"enum":["abc","abcd","abd","abd","",2,21]}`, []string{`"abc"`, `"abcd"`, `"abd"`, `""`, `2`, `21`}, []string{`"ab"`, `"abcx"`, `1`, `"`}},
+		{"integer of 8 bits", `{"type":"integer","format":"uint8","maximum":300}`, []string{`0`, `255`}, []string{`256`, `-1`}},
+		{"integer of 16 bits", `{"type":"integer","format":"int16","exclusiveMinimum":-40000}`, []string{`-32768`, `32767`}, []string{`32768`, `-32769`}},
+		{"integer of 64 bits", `{"type":"integer","format":"uint64"}`, []string{`0`, `123456789012345`}, []string{`-1`}},
 		{"keys that need escapes", `{"properties":{"a\"\\\n日":{"const":1}},"required":["a\"\\\n日"]}`, []string{`{"a\"\\\n日":1}`}, nil},
 	}, readSchema)
 }
@@ -172,6 +178,9 @@ func TestRefusedSchemas(t *testing.T) {
 		{"enum and a length", `{"enum":["a"],"minLength":1}`, "#/minLength"},
 		{"enum of another type", `{"enum":["a"],"type":"integer"}`, "#/enum"},
 		{"enum of nothing", `{"enum":[]}`, "#/enum"},
+		{"a pattern of half characters", `{"pattern":"^\\ud83d\\ude00$"}`, "#/pattern"},
+		{"a class of half characters", `{"pattern":"^[\\uD800-\\uDFFF]$"}`, "#/pattern"},
+		{"a keyword of old", `{"items":{"divisibleBy":2}}`, "#/items/divisibleBy"},
 		{"a reference elsewhere", `{"$ref":"http://example.org"}`, "#/$ref"},
 		{"a reference to nothing", `{"$ref":"#/$defs/a"}`, "#/$ref"},
 		{"a reference to itself", `{"$ref":"#"}`, ""},

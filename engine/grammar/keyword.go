@@ -22,6 +22,10 @@ var keywords = map[string]int{
 	"patternProperties": unknown, "propertyNames": unknown, "minProperties": unknown, "maxProperties": unknown, "unevaluatedProperties": unknown,
 	"contains": unknown, "minContains": unknown, "maxContains": unknown, "unevaluatedItems": unknown,
 	"$dynamicRef": unknown, "$recursiveRef": unknown, "contentSchema": unknown,
+
+	// of drafts 3 and before, and of validators that go beyond the drafts
+	"disallow": unknown, "divisibleBy": unknown, "extends": unknown,
+	"formatMinimum": unknown, "formatMaximum": unknown, "formatExclusiveMinimum": unknown, "formatExclusiveMaximum": unknown,
 }
 
 var typeOfKeyword = map[string]string{

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -329,13 +330,6 @@ func TestRandomAnswersOfFormats(t *testing.T) {
 
 // What a stranger sends costs bounded work: it is refused, or followed within bounds.
 func TestHostileForms(t *testing.T) {
-	many := func(n int, f func(i int) string) string {
-		var b strings.Builder
-		for i := range n {
-			b.WriteString(f(i))
-		}
-		return b.String()
-	}
 	gbnf := map[string]string{
 		"powers":       "root ::= ((((\"a\"{100}){100}){100}){100}){100}",
 		"large counts": "root ::= [ab]{60000} [ab]{60000} [ab]{60000}",
@@ -364,6 +358,7 @@ func TestHostileForms(t *testing.T) {
 		"a base of many": `{"properties":{` + many(1000, func(i int) string { return fmt.Sprintf(`"p%d":{},`, i) }) + `"q":{}},"anyOf":[` +
 			many(9000, func(i int) string { return fmt.Sprintf(`{"properties":{"p%d":{"type":"null"}}},`, i%1000) }) + `{}]}`,
 		"a long constant":         `{"const":"` + strings.Repeat("c", 400_000) + `","enum":[` + strings.Repeat("1,", 30_000) + `1]}`,
+		"texts that part late":    `{"enum":["` + strings.Repeat("c", 500_000) + `a","` + strings.Repeat("c", 500_000) + `b"]}`,
 		"lists beside lists":      `{"allOf":[{"enum":[` + strings.Repeat("1,", 10_000) + `1]},{"enum":[` + strings.Repeat("2,", 10_000) + `1]}]}`,
 		"required":                `{"required":[` + many(30_000, func(i int) string { return fmt.Sprintf(`"%d",`, i) }) + `"x"]}`,
 		"patterns":                `{"pattern":"^` + strings.Repeat("a?", 20_000) + `$","anyOf":[` + strings.Repeat("{},", 9000) + `{}]}`,
@@ -371,6 +366,7 @@ func TestHostileForms(t *testing.T) {
 		"alternatives of nothing": `{"$defs":{"a":{"anyOf":[` + strings.Repeat(`{"$ref":"#/$defs/b"},`, 9000) + `{}]},"b":{"anyOf":[` + strings.Repeat(`{"$ref":"#/$defs/c"},`, 9000) + `{}]},"c":{}},"$ref":"#/$defs/a"}`,
 		"optional":                `{"properties":{` + many(1900, func(i int) string { return fmt.Sprintf(`"p%d":{},`, i) }) + `"q":{}}}`,
 	}
+	defer debug.SetMaxStack(debug.SetMaxStack(64 << 20))
 	try := func(t *testing.T, form *grammar.Expr, err error) {
 		var g *grammar.Grammar
 		if err == nil {
@@ -407,4 +403,31 @@ func TestHostileForms(t *testing.T) {
 			try(t, form, err)
 		})
 	}
+}
+
+// many is a text for each of n numbers, joined.
+func many(n int, f func(i int) string) string {
+	var b strings.Builder
+	for i := range n {
+		b.WriteString(f(i))
+	}
+	return b.String()
+}
+
+// Schemas that grow a lot when they are read share one bound where a request has many of them.
+func TestHostileCalls(t *testing.T) {
+	schema := `{"$defs":{` + many(10, func(i int) string {
+		return fmt.Sprintf(`"a%d":{"properties":{"x":{"type":"object","$ref":"#/$defs/a%d"},"y":{"type":"object","$ref":"#/$defs/a%d"}}},`, i, i+1, i+1)
+	}) + `"a10":{}},"properties":{"z":{"type":"object","$ref":"#/$defs/a0"}}}`
+	var budget grammar.Budget
+	for i := range 10 {
+		_, err := grammar.Call(&budget, "name", "f", "arguments", []byte(schema))
+		if _, limit := errors.AsType[*grammar.LimitError](err); limit && i > 0 {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Error("no bound")
 }

@@ -86,14 +86,34 @@ func (b bounds) whole() (low, high int64) {
 	return low, high
 }
 
+// sizes are the bounds of the formats of whole numbers. Those of 64 bits hold all numbers of maxDigits digits.
+var sizes = map[string]bounds{
+	"int8": {low: math.MinInt8, high: math.MaxInt8}, "uint8": {high: math.MaxUint8},
+	"int16": {low: math.MinInt16, high: math.MaxInt16}, "uint16": {high: math.MaxUint16},
+	"int32": {low: math.MinInt32, high: math.MaxInt32}, "uint32": {high: math.MaxUint32},
+	"uint64": {high: math.Inf(1)}, "uint": {high: math.Inf(1)},
+}
+
+// within narrows the bounds to others, which are closed.
+func (b *bounds) within(o bounds) {
+	if o.low > b.low {
+		b.low, b.lowOpen = o.low, false
+	}
+	if o.high < b.high {
+		b.high, b.highOpen = o.high, false
+	}
+}
+
 // integer is a whole number within bounds.
 func integer(v *value, path *place) (*Expr, error) {
 	b, err := readBounds(v, path)
 	if err != nil {
 		return nil, err
 	}
-	if f := v.get("format"); f != nil && f.text == "int32" {
-		b.low, b.high = max(b.low, math.MinInt32), min(b.high, math.MaxInt32)
+	if f := v.get("format"); f != nil {
+		if size, ok := sizes[f.text]; ok {
+			b.within(size)
+		}
 	}
 	low, high := b.whole()
 	forms := wholeBetween(low, high)

@@ -14,19 +14,23 @@ func JSON(schema []byte) (*Expr, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newReading(root).schema(root, top)
+	return newReading(root, &Budget{}).schema(root, top)
 }
 
+// Budget bounds what the schemas of one request take together: each may be made of far more parts than it has text.
+type Budget struct{ visits, work int }
+
 // Call is a JSON object of a function's name and its arguments under two keys; without a nameKey it is the arguments alone.
-// Those are an object of the schema, any when there is none. Errors are those of JSON.
-func Call(nameKey, name, argumentsKey string, schema []byte) (*Expr, error) {
+// Those are an object of the schema, any when there is none. The calls of one request share a budget. Errors are those of
+// JSON.
+func Call(budget *Budget, nameKey, name, argumentsKey string, schema []byte) (*Expr, error) {
 	arguments := anyObject
 	if s := strings.TrimSpace(string(schema)); s != "" && s != "null" {
 		root, err := parseJSON(schema)
 		if err != nil {
 			return nil, err
 		}
-		r := newReading(root)
+		r := newReading(root, budget)
 		if root, err = r.combine(root, objects, top); err != nil {
 			return nil, err
 		}
@@ -100,12 +104,11 @@ type reading struct {
 	rules    map[string]*Expr // of references, by their text
 	lengths  map[[2]int]*Expr // of strings, by their bounds, since each length is a part of its own
 	patterns map[string]*Expr // by their text and the bounds beside it
-	visits   int
-	work     int
+	*Budget
 }
 
-func newReading(root *value) *reading {
-	return &reading{root: root, rules: map[string]*Expr{}, lengths: map[[2]int]*Expr{}, patterns: map[string]*Expr{}}
+func newReading(root *value, budget *Budget) *reading {
+	return &reading{Budget: budget, root: root, rules: map[string]*Expr{}, lengths: map[[2]int]*Expr{}, patterns: map[string]*Expr{}}
 }
 
 // maxVisits bounds the schemas looked at: those that are put together can be many more than there are.

@@ -3,7 +3,9 @@ package grammar
 import (
 	"fmt"
 	"regexp/syntax"
+	"strconv"
 	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -127,6 +129,9 @@ func (p *patternReader) translate(pattern string) (string, error) {
 		rest := pattern[i:]
 		switch {
 		case rest[0] == '\\' && len(rest) > 1 && rest[1] == 'u' && len(rest) >= 6 && isHex(rest[2:6]):
+			if c, _ := strconv.ParseUint(rest[2:6], 16, 32); utf16.IsSurrogate(rune(c)) {
+				return "", refuse(p.path, "%q is half a character and not supported in a pattern", rest[:6])
+			}
 			fmt.Fprintf(&b, `\x{%s}`, rest[2:6])
 			i += 5
 		case rest[0] == '\\' && len(rest) > 1 && rest[1] == 'x' && len(rest) >= 4 && isHex(rest[2:4]):

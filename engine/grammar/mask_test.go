@@ -419,9 +419,9 @@ func TestHostileCalls(t *testing.T) {
 	schema := `{"$defs":{` + many(10, func(i int) string {
 		return fmt.Sprintf(`"a%d":{"properties":{"x":{"type":"object","$ref":"#/$defs/a%d"},"y":{"type":"object","$ref":"#/$defs/a%d"}}},`, i, i+1, i+1)
 	}) + `"a10":{}},"properties":{"z":{"type":"object","$ref":"#/$defs/a0"}}}`
-	var budget grammar.Budget
+	var common grammar.Common
 	for i := range 10 {
-		_, err := grammar.Call(&budget, "name", "f", "arguments", []byte(schema))
+		_, err := grammar.Call(&common, "name", "f", "arguments", []byte(schema))
 		if _, limit := errors.AsType[*grammar.LimitError](err); limit && i > 0 {
 			return
 		}
@@ -430,4 +430,23 @@ func TestHostileCalls(t *testing.T) {
 		}
 	}
 	t.Error("no bound")
+}
+
+// Schemas of many numbers, and many tools of a few, are not too large.
+func TestManyNumbers(t *testing.T) {
+	schema := `{"properties":{` + many(150, func(i int) string {
+		return fmt.Sprintf(`"a%d":{"type":"integer"},"b%d":{"type":"number"},"c%d":{"type":"integer","minimum":0},"d%d":{"type":"number","minimum":0,"maximum":100},`, i, i, i, i)
+	}) + `"z":{}}}`
+	var common grammar.Common
+	var calls []*grammar.Expr
+	for range 3 {
+		e, err := grammar.Call(&common, "name", "f", "arguments", []byte(schema))
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls = append(calls, e)
+	}
+	if _, err := grammar.Compile(grammar.Any(calls...), letters()); err != nil {
+		t.Error(err)
+	}
 }

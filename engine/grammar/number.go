@@ -1,6 +1,7 @@
 package grammar
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -18,13 +19,12 @@ var (
 	someFraction  = named("some", Seq(Text("."), Repeat(digit, 0, 5), class(span{'1', '9'})))
 )
 
-// anyNumber is any number of a size that readers take.
-func anyNumber() *Expr {
-	exponent := Seq(class(span{'e', 'e'}, span{'E', 'E'}), Optional(class(span{'+', '+'}, span{'-', '-'})), Repeat(digit, 1, 2))
-	return named("number", Seq(Optional(Text("-")), wholeNumber, Optional(fraction), Optional(exponent)))
-}
-
-var wholeNumber = named("whole", Any(Text("0"), Seq(class(span{'1', '9'}), Repeat(digit, 0, maxDigits-1))))
+var (
+	wholeNumber = named("whole", Any(Text("0"), Seq(class(span{'1', '9'}), Repeat(digit, 0, maxDigits-1))))
+	exponent    = Seq(class(span{'e', 'e'}, span{'E', 'E'}), Optional(class(span{'+', '+'}, span{'-', '-'})), Repeat(digit, 1, 2))
+	// anyNumber is any number of a size that readers take.
+	anyNumber = named("number", Seq(Optional(Text("-")), wholeNumber, Optional(fraction), Optional(exponent)))
+)
 
 // bounds of a number; open says that the bound itself is out.
 type bounds struct {
@@ -94,8 +94,8 @@ var sizes = map[string]bounds{
 	"uint64": {high: math.Inf(1)}, "uint": {high: math.Inf(1)},
 }
 
-// within narrows the bounds to others, which are closed.
-func (b *bounds) within(o bounds) {
+// narrow narrows the bounds to others, which are closed.
+func (b *bounds) narrow(o bounds) {
 	if o.low > b.low {
 		b.low, b.lowOpen = o.low, false
 	}
@@ -105,22 +105,30 @@ func (b *bounds) within(o bounds) {
 }
 
 // integer is a whole number within bounds.
-func integer(v *value, path *place) (*Expr, error) {
+func (r *reading) integer(v *value, path *place) (*Expr, error) {
 	b, err := readBounds(v, path)
 	if err != nil {
 		return nil, err
 	}
 	if f := v.get("format"); f != nil {
 		if size, ok := sizes[f.text]; ok {
-			b.within(size)
+			b.narrow(size)
 		}
 	}
-	low, high := b.whole()
-	forms := wholeBetween(low, high)
-	if len(forms) == 0 {
-		return nil, refuse(path, "no whole number of at most %d digits is within its bounds", maxDigits)
+	return r.within(numeric{b, true}, path, func() []*Expr { return wholeBetween(b.whole()) },
+		fmt.Sprintf("no whole number of at most %d digits is within its bounds", maxDigits))
+}
+
+// within is the numbers of a range, made once: many properties have the same, and it is a part of some size.
+func (r *reading) within(n numeric, path *place, forms func() []*Expr, none string) (*Expr, error) {
+	if r.numbers[n] == nil {
+		list := forms()
+		if len(list) == 0 {
+			return nil, refuse(path, "%s", none)
+		}
+		r.numbers[n] = named("number", Any(list...))
 	}
-	return named("integer", Any(forms...)), nil
+	return r.numbers[n], nil
 }
 
 func wholeBetween(low, high int64) (forms []*Expr) {
@@ -168,18 +176,22 @@ func sameLength(low, high string) *Expr {
 	return Any(forms...)
 }
 
-// number is a number within bounds: whole ones, and such with a fraction between two whole numbers that are within.
-func number(v *value, path *place) (*Expr, error) {
+// number is a number within bounds.
+func (r *reading) number(v *value, path *place) (*Expr, error) {
 	b, err := readBounds(v, path)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
+	case v.get("multipleOf") != nil:
+		return r.integer(v, path)
+	case math.IsInf(b.low, 0) && math.IsInf(b.high, 0):
+		return anyNumber, nil
 	}
-	if v.get("multipleOf") != nil {
-		return integer(v, path)
-	}
-	if math.IsInf(b.low, 0) && math.IsInf(b.high, 0) {
-		return anyNumber(), nil
-	}
+	return r.within(numeric{b, false}, path, b.numbers, "bounds without a whole number between them are not supported")
+}
+
+// numbers is the whole numbers within the bounds, and those with a fraction between two whole numbers that are within.
+func (b bounds) numbers() []*Expr {
 	low, high := b.whole()
 	forms := wholeBetween(low, high)
 	if b.high > 0 {
@@ -190,10 +202,7 @@ func number(v *value, path *place) (*Expr, error) {
 			forms = append(forms, Seq(Text("-"), e))
 		}
 	}
-	if len(forms) == 0 {
-		return nil, refuse(path, "bounds without a whole number between them are not supported")
-	}
-	return named("number", Any(forms...)), nil
+	return forms
 }
 
 // fractionsAbove is the numbers with a fraction that are at least 0 and within the bounds.

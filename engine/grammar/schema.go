@@ -14,23 +14,35 @@ func JSON(schema []byte) (*Expr, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newReading(root, &Budget{}).schema(root, top)
+	return newReading(root, &Common{}).schema(root, top)
 }
 
-// Budget bounds what the schemas of one request take together: each may be made of far more parts than it has text.
-type Budget struct{ visits, work int }
+// Common is what the schemas of one request have in common: a bound on what they take together, since each may be made of
+// far more parts than it has text, and parts that several of them use. The zero value is ready.
+type Common struct {
+	visits, work int
+	numbers      map[numeric]*Expr
+	lengths      map[[2]int]*Expr // of strings, by their bounds, since each length is a part of its own
+	patterns     map[string]*Expr // by their text and the bounds beside it
+}
+
+// numeric is a range of numbers.
+type numeric struct {
+	bounds
+	whole bool
+}
 
 // Call is a JSON object of a function's name and its arguments under two keys; without a nameKey it is the arguments alone.
-// Those are an object of the schema, any when there is none. The calls of one request share a budget. Errors are those of
-// JSON.
-func Call(budget *Budget, nameKey, name, argumentsKey string, schema []byte) (*Expr, error) {
+// Those are an object of the schema, any when there is none. The calls of one request share what is common. Errors are
+// those of JSON.
+func Call(common *Common, nameKey, name, argumentsKey string, schema []byte) (*Expr, error) {
 	arguments := anyObject
 	if s := strings.TrimSpace(string(schema)); s != "" && s != "null" {
 		root, err := parseJSON(schema)
 		if err != nil {
 			return nil, err
 		}
-		r := newReading(root, budget)
+		r := newReading(root, common)
 		if root, err = r.combine(root, objects, top); err != nil {
 			return nil, err
 		}
@@ -82,7 +94,7 @@ func values() (any, object *Expr) {
 	any = call(r)
 	object = named("object", bracketed("{", list(Seq(anyString, colon, any)), true, "}"))
 	array := named("array", bracketed("[", list(any), true, "]"))
-	r.body = Any(anyString, anyNumber(), anyBool, Text("null"), object, array)
+	r.body = Any(anyString, anyNumber, anyBool, Text("null"), object, array)
 	return any, object
 }
 
@@ -100,15 +112,16 @@ func bracketed(open string, parts *Expr, empty bool, end string) *Expr {
 
 // reading is a schema being turned into a form.
 type reading struct {
-	root     *value
-	rules    map[string]*Expr // of references, by their text
-	lengths  map[[2]int]*Expr // of strings, by their bounds, since each length is a part of its own
-	patterns map[string]*Expr // by their text and the bounds beside it
-	*Budget
+	*Common
+	root  *value
+	rules map[string]*Expr // of references, by their text
 }
 
-func newReading(root *value, budget *Budget) *reading {
-	return &reading{Budget: budget, root: root, rules: map[string]*Expr{}, lengths: map[[2]int]*Expr{}, patterns: map[string]*Expr{}}
+func newReading(root *value, common *Common) *reading {
+	if common.numbers == nil {
+		common.numbers, common.lengths, common.patterns = map[numeric]*Expr{}, map[[2]int]*Expr{}, map[string]*Expr{}
+	}
+	return &reading{Common: common, root: root, rules: map[string]*Expr{}}
 }
 
 // maxVisits bounds the schemas looked at: those that are put together can be many more than there are.
@@ -347,9 +360,9 @@ func (r *reading) ofType(v *value, name string, path *place) (*Expr, error) {
 	case "string":
 		return r.text(v, path)
 	case "integer":
-		return integer(v, path)
+		return r.integer(v, path)
 	case "number":
-		return number(v, path)
+		return r.number(v, path)
 	case "boolean":
 		return anyBool, nil
 	case "null":

@@ -169,7 +169,7 @@ func callsForm(how chat.CallForm, tools json.RawMessage, single bool) (*grammar.
 	var list []json.RawMessage
 	_ = json.Unmarshal(tools, &list) // it was read before
 	var calls []*grammar.Expr
-	var budget grammar.Budget
+	var common grammar.Common
 	for i, raw := range list {
 		var t struct {
 			Function struct {
@@ -180,7 +180,7 @@ func callsForm(how chat.CallForm, tools json.RawMessage, single bool) (*grammar.
 		if json.Unmarshal(raw, &t) != nil || t.Function.Name == "" {
 			continue
 		}
-		call, err := grammar.Call(&budget, how.NameKey, t.Function.Name, how.ArgumentsKey, t.Function.Parameters)
+		call, err := grammar.Call(&common, how.NameKey, t.Function.Name, how.ArgumentsKey, t.Function.Parameters)
 		if err != nil {
 			return nil, fromForm(fmt.Sprintf("tools[%d].function.parameters", i), err)
 		}

@@ -129,7 +129,10 @@ func TestAffinity(t *testing.T) {
 	for turn := 1; turn < 12; turn++ {
 		switch turn % 4 {
 		case 1:
-			time.Sleep(200 * time.Millisecond) // what is decided is on the disk a moment later
+			b.soon("what is decided to be on its way to the disk", func() bool {
+				return b.admin("GET", "/status", "")["store"].(map[string]any)["queued"] == 0.0
+			})
+			time.Sleep(200 * time.Millisecond) // the commit
 			b = b.again(syscall.SIGKILL, "")
 		case 3:
 			b = b.again(syscall.SIGTERM, "")

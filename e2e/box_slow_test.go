@@ -263,7 +263,7 @@ backup: {passphrase: %s}
 			row = rows[0].(map[string]any)["id"].(string)
 		}
 	}
-	if row == "" || !strings.Contains(b.log.String(), " id="+row+" ") {
+	if row == "" || !b.log.says(" id="+row+" ", 1) {
 		t.Errorf("the log does not know the request %q of the request log", row)
 	}
 	b.admin("POST", "/people", `{"name":"`+person+`","role":"member"}`)

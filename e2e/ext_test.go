@@ -230,7 +230,7 @@ func TestExtensions(t *testing.T) {
 		t.Fatal(err)
 	}
 	b = startBox(t, state)
-	if model, h := b.choose(key, "auto", "damaged"); model != "large" || h.Get("X-1bit-Route-Why") != why || !strings.Contains(b.log.String(), "put the file of a module back") {
+	if model, h := b.choose(key, "auto", "damaged"); model != "large" || h.Get("X-1bit-Route-Why") != why || !b.log.says("put the file of a module back", 1) {
 		t.Errorf("with a damaged file: %s, %v\n%s", model, h, b.log)
 	}
 	b.cmd.Process.Signal(syscall.SIGTERM)

@@ -90,6 +90,16 @@ func (w *tail) String() string {
 	return string(w.b)
 }
 
+// says waits until the output holds a text so many times: a line about an answer may come after the answer.
+func (w *tail) says(text string, times int) bool {
+	for end := time.Now().Add(30 * time.Second); strings.Count(w.String(), text) < times; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return strings.Count(w.String(), text) == times
+}
+
 // server is a started program that answers HTTP.
 type server struct {
 	t    *testing.T

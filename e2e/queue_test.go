@@ -237,10 +237,13 @@ func TestQueueBounds(t *testing.T) {
 				served++
 				continue
 			}
+			if served > 0 {
+				t.Error("a refusal waited for an answer")
+			}
 			code, message := q.refusal(t)
 			after, err := strconv.Atoi(q.header.Get("Retry-After"))
-			if q.status != status || code != "queue_full" || !strings.Contains(message, says) || err != nil || after < 1 || after > 30 || q.took > time.Second {
-				t.Errorf("refused with %d after %v: %s %v", q.status, q.took, q.body, q.header)
+			if q.status != status || code != "queue_full" || !strings.Contains(message, says) || err != nil || after < 1 || after > 30 {
+				t.Errorf("refused with %d: %s %v", q.status, q.body, q.header)
 			}
 		}
 		if served != 2 {
@@ -283,16 +286,12 @@ func TestQueueLeaving(t *testing.T) {
 		})
 	}
 	b.until("one", 1, 5)
-	begin := time.Now()
 	leave()
 	b.until("one", 1, 0)
-	if took := time.Since(begin); took > time.Second {
-		t.Errorf("they stood in line for another %v", took)
-	}
 	all.Wait()
-	if n := b.figure(`onebit_requests_total{model="one",route="/chat/completions",status="499"}`); n != 5 {
-		t.Errorf("%v left before an answer", n)
-	}
+	b.soon("all five to be counted as gone before an answer", func() bool {
+		return b.figure(`onebit_requests_total{model="one",route="/chat/completions",status="499"}`) == 5
+	})
 }
 
 // TestQueueOrder: what is more urgent goes first, keys take turns, and whoever waits makes nothing else wait: /health.

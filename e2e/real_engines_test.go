@@ -69,7 +69,7 @@ func TestRealLlamaBehindEngines(t *testing.T) {
 		}
 	}
 	answers()
-	if !strings.Contains(b.log.String(), "programs has no effect") {
+	if !b.log.says("programs has no effect", 1) {
 		t.Errorf("nobody is told that programs is of no use\n%s", b.log)
 	}
 	first := b.server()

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -139,8 +140,8 @@ func TestLayaDaemon(t *testing.T) {
 	if questions != 3 {
 		t.Errorf("%d questions about 3 conversations", questions)
 	}
-	if n := strings.Count(s.log.String(), "chose a backend"); n != 4 {
-		t.Errorf("%d lines about 4 conversations", n)
+	if !s.log.says("chose a backend", 4) {
+		t.Errorf("%d lines about 4 conversations", strings.Count(s.log.String(), "chose a backend"))
 	}
 
 	t.Log("a later turn stays")
@@ -289,7 +290,7 @@ func TestLayaElsewhere(t *testing.T) {
 	st := newStage(t)
 	s := st.serve("-m", st.gguf("m.gguf", nil), "--device", "vulkan", "--laya", "--llama-server", standin(t, "llama-server"))
 	r := s.post("/v1/chat/completions", chat(capital, nil))
-	if r.status != 200 || r.header.Get("X-1bit-Route") != "" || !strings.Contains(s.log.String(), "--laya has no effect with --device vulkan") {
+	if r.status != 200 || r.header.Get("X-1bit-Route") != "" || !s.log.says("--laya has no effect with --device vulkan", 1) {
 		t.Errorf("%d %v\n%s", r.status, r.header, s.log)
 	}
 }
@@ -298,31 +299,33 @@ func TestLayaElsewhere(t *testing.T) {
 func TestLayaLoadsOnce(t *testing.T) {
 	st := newStage(t, "STANDIN_LOAD=2s")
 	s := st.serve(st.strix(append(st.daemon(), "--route-policy", st.file("policy.json", byDevice))...)...)
-	done := make(chan time.Duration, 8)
-	begin := time.Now()
+	var all sync.WaitGroup
 	for i := range 8 {
-		go func() {
-			routed(t, s, nil, fmt.Sprintf("code %d", i))
-			done <- time.Since(begin)
-		}()
+		all.Go(func() { routed(t, s, nil, fmt.Sprintf("code %d", i)) })
 	}
-	for range 8 {
-		<-done
-	}
-	starts := 0
-	for _, e := range st.log("start") {
-		if e.Program != "daemon" {
-			starts++
+	all.Wait()
+	started := func() (n int) {
+		for _, e := range st.log("start") {
+			if e.Program != "daemon" {
+				n++
+			}
 		}
+		return n
 	}
-	if starts != 1 {
-		t.Errorf("%d starts", starts)
+	if n := started(); n != 1 {
+		t.Errorf("%d starts", n)
 	}
-	go routed(t, s, nil, "prose is loading")
-	time.Sleep(300 * time.Millisecond)
-	begin = time.Now()
+	loaded := make(chan struct{})
+	go func() {
+		defer close(loaded)
+		routed(t, s, nil, "prose is loading")
+	}()
+	await(t, 30*time.Second, "another backend is started", func() bool { return started() == 2 })
 	routed(t, s, nil, "code is there")
-	if took := time.Since(begin); took > time.Second {
-		t.Errorf("a backend that serves waited %v for another one's start", took)
+	select {
+	case <-loaded:
+		t.Error("a backend that serves waited for another one's start")
+	default:
 	}
+	<-loaded
 }

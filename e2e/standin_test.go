@@ -131,17 +131,14 @@ type entry struct {
 // log reads what the stand-ins wrote down of one event.
 func (s *stage) log(event string) (all []entry) {
 	s.t.Helper()
-	f, err := os.Open(filepath.Join(s.dir, "log"))
+	text, err := os.ReadFile(filepath.Join(s.dir, "log"))
 	if err != nil {
 		return nil
 	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
+	for line := range bytes.Lines(text[:bytes.LastIndexByte(text, '\n')+1]) { // the last may be under way
 		var e entry
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			s.t.Fatalf("the stand-in wrote %q", lines.Bytes())
+		if err := json.Unmarshal(line, &e); err != nil {
+			s.t.Fatalf("the stand-in wrote %q", line)
 		}
 		if e.Event == event && e.ID != "readiness" {
 			all = append(all, e)

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"math/big"
+	dice "math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -68,16 +69,20 @@ func (b *appliance) soon(what string, ok func() bool) {
 	}
 }
 
-// freePorts are numbers that are free for TCP and UDP.
+// freePorts are numbers that are free for TCP and UDP, below
+// those that systems give out by themselves: nobody is given it between here and its use.
 func freePorts(t *testing.T, n int) (ports []int) {
 	t.Helper()
-	for len(ports) < n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
+	for tries := 0; len(ports) < n; tries++ {
+		addr := fmt.Sprintf("127.0.0.1:%d", 20000+dice.IntN(12000))
+		l, err := net.Listen("tcp", addr)
+		if err != nil && tries < 100 {
+			continue
+		} else if err != nil {
 			t.Fatal(err)
 		}
 		defer l.Close()
-		if u, err := net.ListenPacket("udp", l.Addr().String()); err == nil {
+		if u, err := net.ListenPacket("udp", addr); err == nil {
 			defer u.Close()
 			ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 		}

@@ -18,16 +18,19 @@ type value struct {
 	items   []*value
 	text    string // of a string or number
 	weight  int    // rough bytes of its JSON
+	refers  bool   // something in it is a reference within the schema
 }
 
-// weigh sets the weight once all of the value is there.
+// weigh sets the weight, and whether it refers, once all of the value is there.
 func (v *value) weigh() *value {
 	v.weight = 8 + len(v.text)
 	for _, m := range v.members {
 		v.weight += 4 + len(m.name) + m.v.weight
+		v.refers = v.refers || m.v.refers || m.name == "$ref" && strings.HasPrefix(m.v.text, "#")
 	}
 	for _, x := range v.items {
 		v.weight += 1 + x.weight
+		v.refers = v.refers || x.refers
 	}
 	v.weight = min(v.weight, 1<<40)
 	return v

@@ -142,6 +142,7 @@ func TestSchemas(t *testing.T) {
 		{"integer of 8 bits", `{"type":"integer","format":"uint8","maximum":300}`, []string{`0`, `255`}, []string{`256`, `-1`}},
 		{"integer of 16 bits", `{"type":"integer","format":"int16","exclusiveMinimum":-40000}`, []string{`-32768`, `32767`}, []string{`32768`, `-32769`}},
 		{"integer of 64 bits", `{"type":"integer","format":"uint64"}`, []string{`0`, `123456789012345`}, []string{`-1`}},
+		{"an $id at the top and others", `{"$id":"x","$defs":{"a":{"$id":"y","type":"integer"}},"allOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/a"}],"anyOf":[{"$ref":"#/$defs/a"}]}`, []string{`3`}, []string{`"3"`}},
 		{"keys that need escapes", `{"properties":{"a\"\\\n日":{"const":1}},"required":["a\"\\\n日"]}`, []string{`{"a\"\\\n日":1}`}, nil},
 	}, readSchema)
 }
@@ -177,10 +178,12 @@ func TestRefusedSchemas(t *testing.T) {
 		{"narrow bounds", `{"type":"number","minimum":0.2,"maximum":0.8}`, "#"},
 		{"enum and a length", `{"enum":["a"],"minLength":1}`, "#/minLength"},
 		{"enum of another type", `{"enum":["a"],"type":"integer"}`, "#/enum"},
+		{"a constant of no type that is left", `{"type":"number","allOf":[{"type":"null"},{"const":1}]}`, "#/const"},
 		{"enum of nothing", `{"enum":[]}`, "#/enum"},
 		{"a pattern of half characters", `{"pattern":"^\\ud83d\\ude00$"}`, "#/pattern"},
 		{"a class of half characters", `{"pattern":"^[\\uD800-\\uDFFF]$"}`, "#/pattern"},
 		{"a keyword of old", `{"items":{"divisibleBy":2}}`, "#/items/divisibleBy"},
+		{"a reference below an $id", `{"$defs":{"a":{"$id":"http://x/a","$ref":"#/$defs/b"},"b":true},"$ref":"#/$defs/a"}`, "#/$defs/a/$id"},
 		{"a reference elsewhere", `{"$ref":"http://example.org"}`, "#/$ref"},
 		{"a reference to nothing", `{"$ref":"#/$defs/a"}`, "#/$ref"},
 		{"a reference to itself", `{"$ref":"#"}`, ""},

@@ -3,6 +3,7 @@ package grammar
 import (
 	"net/url"
 	"strconv"
+	"strings"
 )
 
 // What a keyword does. Those that are not listed mean nothing to JSON Schema either.
@@ -51,6 +52,10 @@ var kindNames = map[byte]string{'{': "an object", '[': "an array", '"': "a strin
 func (r *reading) check(v *value, path *place) error {
 	if err := r.spend(16*len(v.members), path); err != nil {
 		return err
+	}
+	// what a reference below an $id means is not what it means at the top
+	if id := v.get("$id"); id != nil && id != r.root.get("$id") && id.kind == '"' && !strings.HasPrefix(id.text, "#") && v.refers {
+		return refuse(below(path, "$id"), "references within a part that has an $id of its own are not supported")
 	}
 	for _, m := range v.members {
 		at := below(path, m.name)

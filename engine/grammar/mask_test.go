@@ -450,3 +450,14 @@ func TestManyNumbers(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A function that says nothing of arguments takes none; one that leaves them open takes any.
+func TestCallsWithoutArguments(t *testing.T) {
+	for schema, open := range map[string]bool{"": false, "null": false, "{}": true} {
+		e, err := grammar.Call(&grammar.Common{}, "name", "f", "arguments", []byte(schema))
+		g := compiled(t, e, err)
+		if !accepts(t, g, `{"name": "f", "arguments": {}}`) || accepts(t, g, `{"name": "f", "arguments": {"a":1}}`) != open {
+			t.Errorf("schema %q", schema)
+		}
+	}
+}

@@ -83,7 +83,7 @@ func (r *reading) flattenBoth(a, b *value, path *place, depth int) (*value, erro
 	for _, m := range b.members {
 		old := out.get(m.name)
 		switch {
-		case m.name == "properties":
+		case m.name == "properties", m.name == "$id": // the one is done, the other not that of both
 		case old == nil:
 			out = out.with(m.name, m.v)
 		case keywords[m.name] == constraint && old.json() != m.v.json():

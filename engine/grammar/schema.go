@@ -33,10 +33,10 @@ type numeric struct {
 }
 
 // Call is a JSON object of a function's name and its arguments under two keys; without a nameKey it is the arguments alone.
-// Those are an object of the schema, any when there is none. The calls of one request share what is common. Errors are
+// Those are an object of the schema, an empty one when there is none: such a function takes none. The calls of one request share what is common. Errors are
 // those of JSON.
 func Call(common *Common, nameKey, name, argumentsKey string, schema []byte) (*Expr, error) {
-	arguments := anyObject
+	arguments := Seq(Text("{"), space, Text("}"))
 	if s := strings.TrimSpace(string(schema)); s != "" && s != "null" {
 		root, err := parseJSON(schema)
 		if err != nil {
@@ -281,7 +281,7 @@ func (r *reading) literals(v *value, path *place) (*Expr, error) {
 	types := typesOf(v)
 	var texts []string
 	for _, x := range list.items {
-		if len(types) == 0 || slices.ContainsFunc(types, func(t string) bool { return isType(x, t) }) {
+		if v.get("type") == nil || slices.ContainsFunc(types, func(t string) bool { return isType(x, t) }) {
 			texts = append(texts, x.json())
 		}
 	}

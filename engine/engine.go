@@ -93,6 +93,13 @@ type Reuse struct {
 	Steady int // bytes of lines that change with each request and were left out
 }
 
+// HitTokens is how many tokens of a prompt that were reused make a hit: all prompts of a model begin with the same few, its
+// template's own.
+const HitTokens = 32
+
+// Hit reports whether more was reused than what all prompts begin with.
+func (r Reuse) Hit() bool { return r.Tokens >= HitTokens }
+
 // Usage counts the tokens of one generation.
 type Usage struct {
 	Prompt     int // tokens of the prompt, cached ones included

@@ -188,14 +188,14 @@ func (w *reply) reused(r *engine.Reuse, stream bool) {
 		return
 	}
 	word, kept := "miss", ""
-	if r.Tokens > 0 {
+	if r.Hit() {
 		word = "hit"
 	}
 	if !stream {
 		kept = fmt.Sprintf(" kept=%d", r.Kept)
 	}
 	w.Header().Set("X-1bit-Cache", fmt.Sprintf("%s tokens=%d%s steady=%d", word, r.Tokens, kept, r.Steady))
-	if why := w.Header().Get(whyHeader); w.expects && why != "" && r.Tokens > 0 {
+	if why := w.Header().Get(whyHeader); w.expects && why != "" && r.Hit() {
 		w.Header().Set(whyHeader, why+"; cached="+strconv.Itoa(r.Tokens))
 	}
 	w.expects = false

@@ -249,7 +249,8 @@ func TestReuseShown(t *testing.T) {
 				reuse              *engine.Reuse
 				whole, stream, why string
 			}{
-				{&engine.Reuse{Tokens: 7, Kept: 2}, "hit tokens=7 kept=2 steady=0", "hit tokens=7 steady=0", "default; kept; cached=7"},
+				{&engine.Reuse{Tokens: 32, Kept: 2}, "hit tokens=32 kept=2 steady=0", "hit tokens=32 steady=0", "default; kept; cached=32"},
+				{&engine.Reuse{Tokens: 31}, "miss tokens=31 kept=0 steady=0", "miss tokens=31 steady=0", "default; kept"}, // the template's own
 				{&engine.Reuse{Steady: 5}, "miss tokens=0 kept=0 steady=5", "miss tokens=0 steady=5", "default; kept"},
 				{nil, "", "", "default; kept"},
 			} {
@@ -263,7 +264,7 @@ func TestReuseShown(t *testing.T) {
 			}
 		}
 		d.outcome.Why = "default" // nobody expected anything
-		child.reuse = &engine.Reuse{Tokens: 7}
+		child.reuse = &engine.Reuse{Tokens: 70}
 		if got := s.do(t.Context(), "POST", "/v1/messages", wanting("")); got.header.Get("X-1bit-Route-Why") != "default" {
 			t.Error(got.header)
 		}

@@ -88,9 +88,13 @@ func untouched(err error) bool {
 
 // cuts is what is known of states that are cut back.
 type cuts struct {
-	wrong int  // claims that did not hold, in a row
-	whole bool // they cannot be
+	wrong int       // claims that did not hold, in a row
+	never bool      // they cannot be, as the model's file says
+	until time.Time // they could not be, and are not until then
 }
+
+// whole reports whether only what goes on from a state is taken for there.
+func (c *cuts) whole(now time.Time) bool { return c.never || now.Before(c.until) }
 
 var _ engine.Backend = (*Backend)(nil)
 
@@ -107,7 +111,7 @@ type Traits struct {
 // further routes is passed through.
 func (c *Cache) Wrap(model, identity string, traits Traits, b engine.Backend) *Backend {
 	w := &Backend{c: c, model: model, dir: folder(model), of: sha256.Sum256([]byte(identity)), inner: b, absent: map[engine.Kind]absence{}}
-	w.live.whole, w.kept.whole = traits.Whole, traits.WholeFiles
+	w.live.never, w.kept.never = traits.Whole, traits.WholeFiles
 	w.relay, _ = b.(relayer)
 	if r, ok := b.(interface{ Restarts() int }); ok {
 		w.restarts = r.Restarts()
@@ -605,16 +609,13 @@ func (r *run) guess() int {
 	return max(all/4, 1)
 }
 
-// claimed is how many tokens make a hit, or a claim: all prompts of a model begin with the same few.
-const claimed = 32
-
 // judge compares what was expected with what the server counted.
 func (r *run) judge() {
 	b, l := r.b, r.l
 	got, want := r.counted.Cached, l.expect
-	wrong := want >= claimed && got*2 < want
+	wrong := want >= engine.HitTokens && got*2 < want
 	b.c.count(func(n *Counts) {
-		if got >= claimed {
+		if got >= engine.HitTokens {
 			n.Hits++
 		} else {
 			n.Misses++
@@ -637,7 +638,7 @@ func (r *run) judge() {
 			b.c.used(l.entry.File, time.Time{})
 		}
 	}
-	if want < claimed {
+	if want < engine.HitTokens {
 		return
 	}
 	b.mu.Lock()
@@ -656,15 +657,17 @@ func (r *run) judge() {
 	}
 }
 
-// cut notes whether a state could be cut back; b.mu is held.
+// cut notes whether a state could be cut back. It is tried again like files (see pause), and for the same reason: at midnight
+// a template that tells the date makes any model look as if it could not. b.mu is held.
 func (b *Backend) cut(kind *cuts, wrong bool) {
 	if !wrong {
 		kind.wrong = 0
 		return
 	}
-	if kind.wrong++; kind.wrong == strikes && !kind.whole {
-		kind.whole = true
-		b.c.cfg.Log.Info("states of this model cannot be cut back: they serve only what goes on from them", "model", b.model, "files", kind == &b.kept)
+	if kind.wrong++; kind.wrong == strikes {
+		kind.wrong, kind.until = 0, b.c.cfg.Now().Add(pauseHolds)
+		b.c.cfg.Log.Info("states of this model could not be cut back: they serve only what goes on from them for a while", "model", b.model,
+			"files", kind == &b.kept, "until", kind.until)
 	}
 }
 

@@ -29,6 +29,7 @@ type fake struct {
 	lies     bool // says that it restored, and computes anew
 	noCut    bool // cannot cut a state back
 	noSave   bool
+	loose    string        // what it saves is no file but a way to this one
 	half     bool          // saves a half, as on a full disk, and says that it saved
 	other    bool          // it is not our own engine, and has no decisions
 	decides  bool          // although it is another engine
@@ -250,6 +251,12 @@ func (f *fake) onSlot(in *http.Request, raw []byte) (*http.Response, error) {
 			return said(501, `{"error":{"message":"no"}}`), nil
 		}
 		b := []byte(stateMark + s.text + stateEnd)
+		if f.loose != "" {
+			if err := os.Symlink(f.loose, path); err != nil {
+				return said(500, `{}`), nil
+			}
+			return said(200, fmt.Sprintf(`{"n_saved":%d,"n_written":0}`, len(s.text)/4)), nil
+		}
 		if f.half { // as llama-server: how much it wrote is 0 then
 			if err := write(path, b[:len(b)/2]); err != nil {
 				return said(500, `{}`), nil
@@ -286,6 +293,8 @@ func said(status int, body string) *http.Response {
 type memory struct {
 	mu  sync.Mutex
 	all map[string]promptcache.Entry
+
+	entered, gate chan struct{} // when they are not nil, each Put says that it is there and waits
 }
 
 func newMemory() *memory { return &memory{all: map[string]promptcache.Entry{}} }
@@ -301,6 +310,10 @@ func (m *memory) Entries(context.Context) ([]promptcache.Entry, error) {
 }
 
 func (m *memory) Put(_ context.Context, e promptcache.Entry) error {
+	if m.gate != nil {
+		m.entered <- struct{}{}
+		<-m.gate
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.all[e.File] = e
@@ -318,6 +331,7 @@ func (m *memory) Delete(_ context.Context, file string) error {
 type bench struct {
 	t      testing.TB
 	dir    string
+	secret []byte
 	index  *memory
 	cache  *promptcache.Cache
 	server *fake
@@ -345,7 +359,7 @@ func (b *bench) set(f func(*promptcache.Settings)) {
 
 func newBench(t testing.TB, slots int) *bench {
 	b := &bench{
-		t: t, dir: t.TempDir(), index: newMemory(), now: time.Unix(1_700_000_000, 0), server: newFake(t, slots),
+		t: t, dir: t.TempDir(), secret: bytes.Repeat([]byte{7}, 32), index: newMemory(), now: time.Unix(1_700_000_000, 0), server: newFake(t, slots),
 		settings: promptcache.Settings{Budget: 1 << 30, TTL: time.Hour, Least: 64, Steady: true},
 	}
 	b.start()
@@ -362,7 +376,7 @@ func newBench(t testing.TB, slots int) *bench {
 func (b *bench) start() {
 	b.t.Helper()
 	c, err := promptcache.New(b.t.Context(), promptcache.Config{
-		Dir: b.dir, Secret: bytes.Repeat([]byte{7}, 32), Index: b.index, Log: discard,
+		Dir: b.dir, Secret: b.secret, Index: b.index, Log: discard,
 		Settings:  func() promptcache.Settings { b.mu.Lock(); defer b.mu.Unlock(); return b.settings },
 		Now:       func() time.Time { b.mu.Lock(); defer b.mu.Unlock(); return b.now },
 		Unwritten: func(scope string) bool { return strings.HasPrefix(scope, "secret") },

@@ -2,10 +2,13 @@ package promptcache_test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
+	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -165,6 +168,108 @@ func TestLieLater(t *testing.T) {
 	two.say("k")
 	u = one.say("l")
 	near(t, "reused of a file, an hour later", u.Cached, u.Prompt, 90)
+}
+
+// TestCutAgain: what could not be cut back twice is not taken for it for an hour, in slots and of files, and not for ever: at
+// midnight the template of a model may have told another day.
+func TestCutAgain(t *testing.T) {
+	for name, files := range map[string]bool{"slots": false, "files": true} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, 1)
+			b.set(func(s *promptcache.Settings) { s.TTL = 0 })
+			if !files {
+				b.set(func(s *promptcache.Settings) { s.Budget = 0 })
+			}
+			system, next := long(400, 1), 10
+			shared := func() (expected int) { // conversations that share the system prompt alone
+				if files {
+					b.talk("anna", long(400, next+1)).say("it takes the slot")
+				}
+				next += 2
+				before := b.cache.Status().Expected
+				b.talk("anna", system).say(long(100, next))
+				return int(b.cache.Status().Expected - before)
+			}
+			shared()
+			near(t, "expected", shared(), 400, 90)
+			b.server.noCut = true
+			for range 4 {
+				shared()
+			}
+			if s := b.cache.Status(); s.Wrong != 2 {
+				t.Fatalf("%d claims did not hold", s.Wrong)
+			}
+			b.server.noCut = false
+			if n := shared(); n != 0 {
+				t.Errorf("at once %d tokens are expected again", n)
+			}
+			b.pass(time.Hour)
+			shared()
+			near(t, "expected an hour later", shared(), 400, 90)
+			if s := b.cache.Status(); s.Wrong != 2 {
+				t.Errorf("%d claims did not hold", s.Wrong)
+			}
+		})
+	}
+}
+
+// TestRecordedWhenSettled: a file is recorded once it is whole and on the disk, and not before.
+func TestRecordedWhenSettled(t *testing.T) {
+	t.Run("on the disk", func(t *testing.T) {
+		if runtime.GOOS != "linux" {
+			t.Skip("it takes a file that cannot be synced")
+		}
+		b := newBench(t, 1)
+		b.server.loose = "/proc/self/comm"
+		b.talk("anna", long(400, 1)).say("hello")
+		must(t, b.b.Park(t.Context()))
+		if all := files(t, b.dir); b.cache.Status().Entries != 0 || len(b.index.all) != 0 || len(all) != 0 {
+			t.Errorf("recorded %v, there %v, %+v", b.index.all, all, b.cache.Status())
+		}
+	})
+	t.Run("whole", func(t *testing.T) {
+		b := newBench(t, 1)
+		b.index.entered, b.index.gate = make(chan struct{}), make(chan struct{})
+		b.talk("anna", long(400, 1)).say("hello")
+		b.talk("anna", long(400, 2)).say("hello")
+		<-b.index.entered // the first is being recorded
+		first := files(t, b.dir)
+		b.talk("anna", "x").say("the second goes to a file too")
+		for _, path := range files(t, b.dir) {
+			if !slices.Contains(first, path) {
+				must(t, os.Truncate(path, 10))
+			}
+		}
+		b.index.gate <- struct{}{}
+		must(t, b.cache.Flush(t.Context()))
+		if all := files(t, b.dir); b.cache.Status().Entries != 1 || len(b.index.all) != 1 || !slices.Equal(all, first) {
+			t.Errorf("recorded %v, there %v and at first %v", b.index.all, all, first)
+		}
+	})
+}
+
+// TestSecret: whose prompts they are is recorded by a hash that needs the box's own secret.
+func TestSecret(t *testing.T) {
+	seen := map[promptcache.Hash]string{sha256.Sum256([]byte("anna")): "no secret"}
+	for _, secret := range []string{"", "one secret of a box", "the secret of another"} {
+		b := newBench(t, 1)
+		if secret != "" {
+			b.stop()
+			b.secret = []byte(secret)
+			b.start()
+		}
+		b.talk("anna", long(400, 1)).say("hello")
+		must(t, b.b.Park(t.Context()))
+		if len(b.index.all) != 1 {
+			t.Fatalf("recorded %v", b.index.all)
+		}
+		for _, e := range b.index.all {
+			if was, ok := seen[e.Scope]; ok {
+				t.Errorf("%q makes the same scope as %q", secret, was)
+			}
+			seen[e.Scope] = secret
+		}
+	}
 }
 
 // TestPanic: whoever takes an answer may panic. The slot is free after that.

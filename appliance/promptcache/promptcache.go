@@ -29,7 +29,8 @@
 // The file of a conversation serves any prefix of it: a server cuts a restored state back to what it has in common with the
 // prompt. So a prompt that shares only a marked system prompt with an earlier one, or was edited in the middle, restores
 // the same file. States of recurrent models and of sliding windows cannot be cut back by llama-server ([Traits]): only those
-// are taken that the prompt goes on from whole. What nobody knew shows in the answers, after two claims that did not hold.
+// are taken that the prompt goes on from whole. What nobody knew shows in the answers: after two claims that did not
+// hold nothing is cut back for an hour.
 //
 // A file has a random name, lies in a folder of its model and is written by the server. It is recorded in the index when it
 // is whole and on the disk, and forgotten there before it is deleted; both are done in order by one goroutine, [Cache.Run].

@@ -82,7 +82,7 @@ func (b *Backend) look(ctx context.Context) error {
 		b.slots = append(b.slots, &slot{id: id})
 	}
 	if b.builtin = strings.HasPrefix(props.Build, "1bit"); b.builtin {
-		b.live.whole, b.kept.whole = false, false
+		b.live.never, b.kept.never = false, false
 	}
 	return nil
 }

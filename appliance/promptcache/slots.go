@@ -158,7 +158,7 @@ func (b *Backend) choose(a *ask) *lease {
 	var file *entry
 	var fileK, fileN int
 	if b.files() {
-		file, fileK, fileN = b.c.find(b.of, a.scope, a.chain.Blocks, b.kept.whole)
+		file, fileK, fileN = b.c.find(b.of, a.scope, a.chain.Blocks, b.kept.whole(now))
 	}
 	var best *lease
 	var value float64
@@ -172,7 +172,7 @@ func (b *Backend) choose(a *ask) *lease {
 			continue
 		}
 		k, n := s.common(a)
-		if b.live.whole && k < len(s.held) {
+		if b.live.whole(now) && k < len(s.held) {
 			k, n = 0, 0
 		}
 		cost, save := b.worth(s, k, n, now)

@@ -160,8 +160,11 @@ func (r *reader) environment(env []string, box *Box) {
 		}
 		i := slices.Index(names, name)
 		if i < 0 {
-			if hint := Meant(name, names); strings.HasPrefix(hint, "; did") && distance(name, strings.TrimSuffix(hint[len("; did you mean "):], "?")) <= 2 {
-				r.bad(name, "no setting has this name%s", hint)
+			if near := nearest(name, names); near != "" && distance(name, near) <= 2 {
+				if path := all[slices.Index(names, near)].path; r.origins[path] == "" {
+					r.failed = append(r.failed, path)
+				}
+				r.bad(name, "no setting has this name%s", Meant(name, names))
 			}
 			continue
 		}
@@ -184,6 +187,9 @@ func (r *reader) flags(set []string, box *Box) {
 		case !ok:
 			r.bad(where, "%v", errNoValue)
 		case i < 0:
+			if name := nearest(path, paths); name != "" && r.origins[name] == "" {
+				r.failed = append(r.failed, name)
+			}
 			r.bad(where, "no setting has this path%s", Meant(path, paths))
 		default:
 			r.apply(where, text, all[i])
@@ -193,7 +199,7 @@ func (r *reader) flags(set []string, box *Box) {
 
 func (r *reader) apply(where, text string, f field) {
 	if err := assign(text, f.value); err != nil {
-		r.bad(where, "%v", err)
+		r.fail(f.path, where, "%v", err)
 		return
 	}
 	r.origins[f.path] = where

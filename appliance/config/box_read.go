@@ -70,9 +70,13 @@ type reader struct {
 	where    string // of what is being read
 	origins  Origins
 	problems ProblemsError
+	failed   []string // paths of values that could not be read
 }
 
 func (r *reader) bad(where, format string, args ...any) {
+	if where == unread {
+		return
+	}
 	r.problems = append(r.problems, Problem{where, fmt.Sprintf(format, args...)})
 }
 
@@ -102,17 +106,23 @@ func (r *reader) content(text []byte, box *Box) {
 // IsTOML reports whether a file is read as TOML, by its name.
 func IsTOML(file string) bool { return strings.EqualFold(filepath.Ext(file), ".toml") }
 
+// fail notes a mistake because of which a path has no value.
+func (r *reader) fail(path, where, format string, args ...any) {
+	r.failed = append(r.failed, path)
+	r.bad(where, format, args...)
+}
+
 // node puts a node of the file into v, whose path is given.
 func (r *reader) node(n *node, path string, v reflect.Value) {
 	r.where = r.line(n.line)
 	switch {
 	case n.form == foreign:
-		r.bad(r.where, "%s: %s", shown(path), n.text)
+		r.fail(path, r.where, "%s: %s", shown(path), n.text)
 	case n.form == nothing:
-		r.bad(r.where, "%s has no value; give one, or take the line out", shown(path))
+		r.fail(path, r.where, "%s has no value; give one, or take the line out", shown(path))
 	case isScalar(v.Type()):
 		if n.form != scalar {
-			r.bad(r.where, "%s is one value, not a list or a map", shown(path))
+			r.fail(path, r.where, "%s is one value, not a list or a map", shown(path))
 			return
 		}
 		r.scalar(n.text, path, v)
@@ -128,7 +138,7 @@ func (r *reader) node(n *node, path string, v reflect.Value) {
 // object reads a map whose keys are the fields of a struct.
 func (r *reader) object(n *node, path string, v reflect.Value) {
 	if n.form != table {
-		r.bad(r.line(n.line), "%s is a map of %s", shown(path), strings.Join(fields(v.Type()), ", "))
+		r.fail(path, r.line(n.line), "%s is a map of %s", shown(path), strings.Join(fields(v.Type()), ", "))
 		return
 	}
 	seen := map[string]bool{}
@@ -136,7 +146,11 @@ func (r *reader) object(n *node, path string, v reflect.Value) {
 		index := slices.Index(fields(v.Type()), p.name)
 		switch {
 		case index < 0:
-			r.bad(r.line(p.line), "there is no %s%s", join(path, p.name), Meant(p.name, fields(v.Type())))
+			names := fields(v.Type())
+			if name := nearest(p.name, names); name != "" && n.find(name) == nil {
+				r.failed = append(r.failed, join(path, name)) // that is there, and not what is missing
+			}
+			r.bad(r.line(p.line), "there is no %s%s", join(path, p.name), Meant(p.name, names))
 		case seen[p.name]:
 			r.bad(r.line(p.line), "%s is given twice", join(path, p.name))
 		default:
@@ -153,7 +167,7 @@ func (r *reader) list(n *node, path string, v reflect.Value) {
 	case n.form == scalar && isScalar(v.Type().Elem()):
 		items = []*node{n}
 	case n.form != list:
-		r.bad(r.line(n.line), "%s is a list", shown(path))
+		r.fail(path, r.line(n.line), "%s is a list", shown(path))
 		return
 	}
 	out := reflect.MakeSlice(v.Type(), len(items), len(items))
@@ -170,7 +184,7 @@ func (r *reader) list(n *node, path string, v reflect.Value) {
 // table reads a map from any text to a secret.
 func (r *reader) table(n *node, path string, v reflect.Value) {
 	if n.form != table {
-		r.bad(r.line(n.line), "%s is a map", shown(path))
+		r.fail(path, r.line(n.line), "%s is a map", shown(path))
 		return
 	}
 	out := reflect.MakeMap(v.Type())
@@ -191,7 +205,7 @@ func (r *reader) table(n *node, path string, v reflect.Value) {
 // scalar parses a text into v.
 func (r *reader) scalar(s, path string, v reflect.Value) {
 	if err := parseScalar(s, v); err != nil {
-		r.bad(r.where, "%s: %v", path, err)
+		r.fail(path, r.where, "%s: %v", path, err)
 		return
 	}
 	r.origins[path] = r.where
@@ -329,16 +343,21 @@ func shown(path string) string {
 // Meant ends the message about a word that is none of some names: it proposes the nearest, when one is near enough, and else
 // lists them.
 func Meant(word string, names []string) string {
+	if name := nearest(word, names); name != "" {
+		return "; did you mean " + name + "?"
+	}
+	return "; there are " + strings.Join(names, ", ")
+}
+
+// nearest is the name that a word is likely to stand for; empty for none.
+func nearest(word string, names []string) string {
 	best, least := "", 1+max(1, len(word)/3)
 	for _, name := range names {
 		if d := distance(word, name); d < least {
 			best, least = name, d
 		}
 	}
-	if best == "" {
-		return "; there are " + strings.Join(names, ", ")
-	}
-	return "; did you mean " + best + "?"
+	return best
 }
 
 // distance counts the letters to insert, delete, replace or swap with their neighbour.

@@ -170,6 +170,55 @@ func TestBoxMistakes(t *testing.T) {
 	}
 }
 
+// TestOneFaultOneMessage: a value that could not be read is not said to be wrong in other ways too, nor is anything that needs it.
+func TestOneFaultOneMessage(t *testing.T) {
+	for _, c := range []struct{ text, set, env, want string }{
+		{text: "queue: {max_wait: soon}", want: "is not a length of time"},
+		{text: "queue: {max_wait: -5s}", want: "is not a length of time"},
+		{set: "queue.max_wait=soon", want: "is not a length of time"},
+		{env: "ONEBIT_QUEUE_MAX_WAIT=soon", want: "is not a length of time"},
+		{text: "backup: {folder: /mnt, passphrase: hush, every: daily}", want: "is not a length of time"},
+		{text: "backup: {folder: /mnt, passphrase: }", want: "backup.passphrase has no value"},
+		{text: "tls: {mode: acme, names: {a: b}}", want: "tls.names is a list"},
+		{text: "tls: {mode: acme, names: [[a]]}", want: "tls.names[0] is one value"},
+		{text: "tls: {mode: acme, name: [a.org]}", want: "did you mean names?"},
+		{text: "tls: {mode: files, certificate: /c, keey: /k}", want: "did you mean key?"},
+		{set: "backup.pasphrase=hush", text: "backup: {folder: /mnt}", want: "did you mean backup.passphrase?"},
+		{env: "ONEBIT_BACKUP_PASPHRASE=hush", text: "backup: {folder: /mnt}", want: "did you mean ONEBIT_BACKUP_PASSPHRASE?"},
+		{text: "models: [5]", want: "models[0] is a map"},
+		{text: "models: [{name: [a], file: f}]", want: "models[0].name is one value"},
+		{text: "models: [{nmae: a, file: f}]", want: "did you mean name?"},
+		{text: "models: [{name: a, file: }]", want: "models[0].file has no value"},
+		{text: "models: [{name: a, remote: 5}]", want: "models[0].remote is a map"},
+		{text: "models: [{name: a, remote: {url: [x]}}]", want: "models[0].remote.url is one value"},
+		{text: "extensions: {signatures: required, trusted: }", want: "extensions.trusted has no value"},
+		{text: "cache: {min_tokens: few}", want: "is not a whole number"},
+		{text: "listen: {port: many}", want: "is not a whole number"},
+	} {
+		src := config.Source{File: "box.yaml", Text: []byte(c.text)}
+		if c.set != "" {
+			src.Set = []string{c.set}
+		}
+		if c.env != "" {
+			src.Env = []string{c.env}
+		}
+		_, _, err := config.ReadBox(src)
+		if problems, ok := errors.AsType[config.ProblemsError](err); !ok || len(problems) != 1 || !strings.Contains(problems[0].Text, c.want) {
+			t.Errorf("%s%s%s: got\n%v\nwant %q", c.text, c.set, c.env, err, c.want)
+		}
+	}
+	for text, want := range map[string]int{ // and what has another fault is told with it
+		"name: My Box\nnaem: x": 2, "queue: {max_wait: soon, length: -1}": 2,
+		"models: [{name: a, file: f, device: gpu}, {name: [b], file: f}]": 2,
+		"models: [{name: a, file: f, parallel: -1}, 5]":                   2,
+	} {
+		_, _, err := read(text)
+		if problems, ok := errors.AsType[config.ProblemsError](err); !ok || len(problems) != want {
+			t.Errorf("%s: got\n%v\nwant %d mistakes", text, err, want)
+		}
+	}
+}
+
 func TestBoxTOMLMistakes(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"unknown key", "# a box\nnaem = 'x'", "box.toml:2: there is no naem; did you mean name?"},

@@ -189,8 +189,8 @@ func (b *box) fresh() (models []boxModel) {
 	return models
 }
 
-// record is what the store keeps of a model's settings beside its own columns.
-type record struct {
+// modelSettings is what the store keeps of a model's settings beside its own columns.
+type modelSettings struct {
 	File   string `json:"file"`
 	Device string `json:"device"`
 	Slots  int    `json:"slots"`
@@ -198,7 +198,7 @@ type record struct {
 
 // fromRecord makes a model of what the control plane has stored.
 func fromRecord(r store.ModelRecord) (boxModel, error) {
-	var more record
+	var more modelSettings
 	if len(r.Options) > 0 {
 		if err := json.Unmarshal(r.Options, &more); err != nil {
 			return boxModel{}, err

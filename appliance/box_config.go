@@ -51,6 +51,8 @@ func parseBox(args []string) (boxOptions, error) {
 		}
 		take, ok := to[name]
 		switch {
+		case !ok && !strings.HasPrefix(name, "-"):
+			return o, fmt.Errorf("%q is no option: give a configuration as --config FILE", name)
 		case !ok:
 			return o, fmt.Errorf("unknown option %s", name)
 		case len(args) == 1 || args[1] == "":

@@ -14,8 +14,10 @@ func TestConfigCommand(t *testing.T) {
 	dir := t.TempDir()
 	good, bad := filepath.Join(dir, "1bit.yaml"), filepath.Join(dir, "bad.yaml")
 	other, both := filepath.Join(dir, "box.toml"), t.TempDir()
-	policy := filepath.Join(dir, "route.json")
+	policy, marked, wide := filepath.Join(dir, "route.json"), filepath.Join(dir, "marked.json"), filepath.Join(dir, "wide.json")
 	for file, text := range map[string]string{
+		marked: "\ufeff" + `{"rules": [{"prefer": ["large"]}]}`, wide: "\xff\xfe{\x00}\x00", filepath.Join(dir, "marked.yaml"): "\ufeffname: attic\n",
+		filepath.Join(dir, "marked.toml"): "\ufeffname = 'attic'\n", filepath.Join(dir, "wide.toml"): "\xff\xfen\x00",
 		policy: `{"rules": [{"prefer": ["large"]}]}`,
 		good:   "name: attic\n", bad: "naem: attic\nlisten: {port: x}\n", other: "name = 'cellar'\n[listen]\nport = 1\n",
 		filepath.Join(dir, "bad.toml"): "naem = 'attic'\n[listen]\nport = 'x'\n", filepath.Join(both, "1bit.yaml"): "", filepath.Join(both, "1bit.toml"): "",
@@ -42,8 +44,14 @@ func TestConfigCommand(t *testing.T) {
 		{"counted", []string{"check", "--config", bad, "--state", dir}, 1, "", "2 mistakes\n"},
 		{"a file that is not there", []string{"check", "--config", filepath.Join(dir, "none"), "--state", dir}, 1, "", "reading the configuration"},
 		{"a policy that is right", []string{"check", "--state", dir, "--set", "extensions.route_policy=" + policy}, 0, "1bit.yaml is right", ""},
+		{"a policy with an editor's mark", []string{"check", "--state", dir, "--set", "extensions.route_policy=" + marked}, 0, "1bit.yaml is right", ""},
+		{"a policy in UTF-16", []string{"check", "--state", dir, "--set", "extensions.route_policy=" + wide}, 1, "", "it is in UTF-16: save it as UTF-8"},
+		{"YAML with an editor's mark", []string{"check", "--state", dir, "--config", filepath.Join(dir, "marked.yaml")}, 0, "marked.yaml is right", ""},
+		{"TOML with an editor's mark", []string{"check", "--state", dir, "--config", filepath.Join(dir, "marked.toml")}, 0, "marked.toml is right", ""},
+		{"TOML in UTF-16", []string{"check", "--state", dir, "--config", filepath.Join(dir, "wide.toml")}, 1, "", "wide.toml: it is in UTF-16: save it as UTF-8\n"},
 		{"a policy that is wrong", []string{"check", "--state", dir, "--set", "extensions.route_policy=" + good}, 1, "", "--set extensions.route_policy: extensions.route_policy: the policy \"" + good + "\": it is not JSON: line 1"},
 		{"unknown option", []string{"check", "--prot", "1"}, 1, "", "unknown option --prot"},
+		{"a file without its option", []string{"check", good}, 1, "", "\"" + good + "\" is no option: give a configuration as --config FILE\n"},
 		{"no value", []string{"check", "--config"}, 1, "", "--config needs a value"},
 		{"help", []string{"check", "--help"}, 0, "usage: 1bit config", ""},
 		{"nothing", nil, 2, "", "usage: 1bit config"},

@@ -141,11 +141,11 @@ func (c control) AddModel(ctx context.Context, who store.Actor, in admin.NewMode
 	if e, ok := catalog.Find(in.File); ok {
 		r.Digest, r.Size, r.Source = "sha256:"+e.SHA256, e.Size, "catalogue"
 	}
-	return c.put(ctx, who, r, record{File: in.File, Device: in.Device, Slots: in.Slots}, false)
+	return c.put(ctx, who, r, modelSettings{File: in.File, Device: in.Device, Slots: in.Slots}, false)
 }
 
 // put checks a model as the configuration would be checked, stores it, and takes it on.
-func (c control) put(ctx context.Context, who store.Actor, r store.ModelRecord, more record, known bool) (admin.Model, error) {
+func (c control) put(ctx context.Context, who store.Actor, r store.ModelRecord, more modelSettings, known bool) (admin.Model, error) {
 	var err error
 	if r.Options, err = json.Marshal(more); err != nil {
 		return admin.Model{}, err
@@ -197,7 +197,7 @@ func (c control) ChangeModel(ctx context.Context, who store.Actor, name string, 
 	if err != nil {
 		return admin.Model{}, err
 	}
-	var more record
+	var more modelSettings
 	if len(r.Options) > 0 {
 		if err := json.Unmarshal(r.Options, &more); err != nil {
 			return admin.Model{}, err

@@ -119,6 +119,9 @@ func (m modelPlace) use(ctx context.Context, do func(context.Context, engine.Bac
 		return err
 	}
 	plan, err := backend.NewPlan(ctx, machine, backend.Options{Model: m.file, Alias: m.command, Device: engine.CPU, Parallel: 1})
+	if e, ok := errors.AsType[*backend.ModelError](err); ok { // the options that it names are those of serve
+		return fmt.Errorf("%s; give a chat model that the built-in engine runs, or by --url a server that has one", e.Fault)
+	}
 	if err != nil {
 		return byName(m.file, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,9 @@ import (
 
 	main "onebit/appliance"
 	"onebit/engine/backendtest"
+	"onebit/engine/gguf"
+	"onebit/engine/gguf/synth"
+	"onebit/engine/tensor"
 )
 
 // turn is one message of a request.
@@ -122,6 +126,38 @@ func TestChatWithAModel(t *testing.T) {
 				t.Errorf("status %d, stderr %q", status, stderr.String())
 			}
 		})
+	}
+}
+
+// TestOtherModels: what a model cannot be asked is said in the options of the command that asks.
+func TestOtherModels(t *testing.T) {
+	embeds, err := synth.Encoder(synth.TinyEncoder("bert", tensor.F32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	strange, err := synth.Model(synth.Tiny("mamba", tensor.Q8_0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name, w := range map[string]*gguf.Writer{"embeds.gguf": embeds, "strange.gguf": strange} {
+		file := filepath.Join(dir, name)
+		if err := w.WriteFile(file); err != nil {
+			t.Fatal(err)
+		}
+		for _, args := range [][]string{{"chat", "-m", file}, {"decide", "-m", file, "--predicate", "x"}} {
+			var stdout, stderr bytes.Buffer
+			status := main.Run(t.Context(), strings.NewReader("hi"), &stdout, &stderr, args...)
+			said := stderr.String()
+			if status != 1 || stdout.Len() > 0 || !strings.HasSuffix(said, "; give a chat model that the built-in engine runs, or by --url a server that has one\n") {
+				t.Errorf("%q: status %d, %q, %q", args, status, stdout.String(), said)
+			}
+			for _, other := range []string{"--embedding", "--rerank", "--llama-server", "--device"} {
+				if strings.Contains(said, other) {
+					t.Errorf("%s has no %s: %q", args[0], other, said)
+				}
+			}
+		}
 	}
 }
 

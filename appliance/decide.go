@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"onebit/appliance/record"
 	"onebit/engine"
 	"onebit/engine/wire"
 )
@@ -90,6 +91,9 @@ func (o *decideOptions) ask(name, value string) error {
 		return nil
 	case "--questions":
 		b, err := os.ReadFile(value)
+		if err == nil {
+			b, err = record.Text(b)
+		}
 		if err != nil {
 			return fmt.Errorf("--questions: %w", err)
 		}
@@ -180,6 +184,11 @@ func (p program) decideWith(ctx context.Context, o decideOptions) error {
 func (p program) textOf(ctx context.Context, file string) (string, error) {
 	if file != "" {
 		b, err := os.ReadFile(file)
+		if err == nil {
+			if b, err = record.Text(b); err != nil {
+				err = fmt.Errorf("the text %s: %w", file, err)
+			}
+		}
 		return string(b), err
 	}
 	text, err := readAll(ctx, p.stdin)

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"onebit/appliance/record"
 	"onebit/extensions/abi"
 	"onebit/extensions/guest"
 	"onebit/extensions/payload"
@@ -132,7 +133,7 @@ func (f *extFile) read() (m tck.Module, err error) {
 		return m, err
 	}
 	if f.config != "" {
-		if m.Config, err = readBounded(f.config, abi.MaxConfig); err != nil {
+		if m.Config, err = readWritten(f.config, abi.MaxConfig); err != nil {
 			return m, err
 		}
 	}
@@ -148,17 +149,29 @@ func (f *extFile) read() (m tck.Module, err error) {
 // description finds the manifest.
 func (f *extFile) description(code []byte) ([]byte, error) {
 	if f.manifest != "" {
-		return readBounded(f.manifest, payload.MaxManifest)
+		return readWritten(f.manifest, payload.MaxManifest)
 	}
 	if b, ok := payload.ManifestOf(code); ok {
 		return b, nil
 	}
 	beside := strings.TrimSuffix(f.words[0], ".wasm") + ".json"
-	b, err := readBounded(beside, payload.MaxManifest)
+	b, err := readWritten(beside, payload.MaxManifest)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("the module has no manifest: write %s, or name one by --manifest; `1bit ext new` makes one to begin with", beside)
 	}
 	return b, err
+}
+
+// readWritten reads a file of at most so many bytes that somebody wrote.
+func readWritten(path string, most int) ([]byte, error) {
+	b, err := readBounded(path, most)
+	if err != nil {
+		return nil, err
+	}
+	if b, err = record.Text(b); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return b, nil
 }
 
 // readBounded reads a file of at most so many bytes.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"time"
 
+	"onebit/appliance/record"
 	"onebit/extensions/abi"
 	"onebit/extensions/host"
 	"onebit/extensions/payload"
@@ -92,6 +93,9 @@ func readRequest(from io.Reader) ([]byte, error) {
 	}
 	if len(b) > abi.MaxRequest {
 		return nil, fmt.Errorf("more than %d bytes", abi.MaxRequest)
+	}
+	if b, err = record.Text(b); err != nil {
+		return nil, err
 	}
 	var r abi.Request
 	d := json.NewDecoder(bytes.NewReader(b))

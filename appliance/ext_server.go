@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"onebit/appliance/admin"
+	"onebit/appliance/record"
 	"onebit/extensions"
 )
 
@@ -139,6 +140,11 @@ func (f *moduleForm) file(part, named, usual string) {
 		}
 		return
 	}
+	if part != "signature" {
+		if b, err = record.Text(b); err != nil {
+			f.err = fmt.Errorf("reading the %s %s: %w", part, name, err)
+		}
+	}
 	f.part(part, "", b)
 }
 
@@ -224,6 +230,9 @@ func bindingOptions(c *commandLine) func() (map[string]any, error) {
 		body, guard := map[string]any{}, map[string]any{}
 		if config != nil {
 			b, err := os.ReadFile(*config)
+			if err == nil {
+				b, err = record.Text(b)
+			}
 			if err != nil {
 				return nil, fmt.Errorf("reading the configuration: %w", err)
 			}

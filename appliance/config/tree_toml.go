@@ -9,11 +9,16 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
+
+	"onebit/appliance/record"
 )
 
 // readTOML reads a file in TOML.
 func readTOML(content []byte) (*node, *treeError) {
-	content = bytes.TrimPrefix(content, []byte("\ufeff")) // some editors write a mark
+	content, wrong := record.Text(content)
+	if wrong != nil {
+		return nil, &treeError{0, wrong.Error()}
+	}
 	t := tomlReader{root: &node{form: table, line: 1}}
 	for at, c := range content {
 		if c == '\n' {

@@ -5,7 +5,8 @@
 // off half-way, and a program that was rolled back finds its own records. The number rises only with what an older
 // program would misread; a new member that it may overlook needs none.
 //
-// What else their folders need of the disk is here too: locks of files, and names that last.
+// What else their folders need of the disk is here too: locks of files, and names that last. So is what editors put before
+// what people write.
 package record
 
 import (

@@ -19,6 +19,20 @@ type thing struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
+// TestText: the mark that some editors write is no part of a text, and UTF-16 is called so.
+func TestText(t *testing.T) {
+	for in, want := range map[string]string{"": "", "{}": "{}", "\ufeff{}": "{}", "{}\ufeff": "{}\ufeff"} {
+		if got, err := record.Text([]byte(in)); err != nil || string(got) != want {
+			t.Errorf("%q: %q, %v", in, got, err)
+		}
+	}
+	for _, in := range []string{"\xff\xfe{\x00}\x00", "\xfe\xff\x00{\x00}"} {
+		if _, err := record.Text([]byte(in)); err == nil || !strings.Contains(err.Error(), "save it as UTF-8") {
+			t.Errorf("%q: %v", in, err)
+		}
+	}
+}
+
 // things had one size, then a list of them; they were called title, then name; their note became several.
 func things() record.Ladder {
 	return record.Ladder{

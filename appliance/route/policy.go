@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 
+	"onebit/appliance/record"
 	"onebit/extensions/abi"
 	"onebit/extensions/policy"
 )
@@ -15,6 +16,9 @@ import (
 // ReadPolicy reads a routing policy from a file and says what is wrong with it. ROUTE.md has the format.
 func ReadPolicy(path string) (json.RawMessage, error) {
 	b, err := readPolicy(path)
+	if err == nil {
+		b, err = record.Text(b)
+	}
 	if err == nil {
 		err = policy.Check(b)
 	}

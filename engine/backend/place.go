@@ -193,12 +193,25 @@ func encodes(model Model) bool {
 	return slices.Contains(enginemodel.EncoderArchitectures(), model.Architecture)
 }
 
+// ModelError is why our own engine does not serve a model, with the options of `serve` that help. Other commands have others.
+type ModelError struct{ Where, Fault, Options string }
+
+func (e *ModelError) Error() string {
+	if e.Where == "" {
+		return e.Fault + ": " + e.Options
+	}
+	return e.Where + ": " + e.Fault + "; " + e.Options
+}
+
 // checkBuiltin refuses architectures that our own engine does not run. One that cannot be read is left to it.
 func (p *planner) checkBuiltin(model Model) error {
 	known := enginemodel.Architectures()
 	switch {
 	case p.builtin() && p.encodes && p.o.role() == recipe.Chat:
-		return fmt.Errorf("the model %q makes embeddings or ranks texts (architecture %s): give --embedding or --reranking, or --embed or --rerank beside a chat model", p.o.Model, model.Architecture)
+		return &ModelError{
+			Fault:   fmt.Sprintf("the model %q makes embeddings or ranks texts (architecture %s)", p.o.Model, model.Architecture),
+			Options: "give --embedding or --reranking, or --embed or --rerank beside a chat model",
+		}
 	case p.encodes:
 		return nil
 	}
@@ -209,6 +222,9 @@ func (p *planner) checkBuiltin(model Model) error {
 	if p.auto {
 		where += ", which was chosen (" + p.plan.Why + ")"
 	}
-	return fmt.Errorf("%s: the built-in engine does not run the architecture %.80q (it runs %s); give --llama-server PATH to run it with llama.cpp, or a device that this box has",
-		where, model.Architecture, strings.Join(known, ", "))
+	return &ModelError{
+		Where:   where,
+		Fault:   fmt.Sprintf("the built-in engine does not run the architecture %.80q (it runs %s)", model.Architecture, strings.Join(known, ", ")),
+		Options: "give --llama-server PATH to run it with llama.cpp, or a device that this box has",
+	}
 }

@@ -94,6 +94,16 @@ func (s *server) poster() func([]byte) (int, http.Header, []byte) {
 	}
 }
 
+// count is how many tokens a text has, by the server's own tokenizer.
+func (s *server) count(text string) (int, error) {
+	r := s.post("/tokenize", obj{"content": text})
+	var said struct{ Tokens []int }
+	if err := json.Unmarshal(r.body, &said); err != nil || r.status != 200 {
+		return 0, fmt.Errorf("/tokenize: %d %s", r.status, r.body)
+	}
+	return len(said.Tokens), nil
+}
+
 // setting is a number that the environment may set for a longer run.
 func setting(t *testing.T, name string, short, whole int) int {
 	t.Helper()
@@ -180,16 +190,34 @@ func stateFiles(t *testing.T, state string) []string {
 }
 
 // TestCacheReplay plays agents: three conversations of many turns with long system prompts, whose first line changes with
-// each request, take turns on two slots.
+// each request, take turns on two slots. The tokens of a prompt are those of the server's own tokenizer, from the first turn on.
 func TestCacheReplay(t *testing.T) {
-	turns, tokens := setting(t, "ONEBIT_CACHE_TURNS", 4, 20), setting(t, "ONEBIT_CACHE_TOKENS", 400, 4000)
+	turns, tokens := setting(t, "ONEBIT_CACHE_TURNS", 4, 20), setting(t, "ONEBIT_CACHE_TOKENS", 480, 8000)
 	engines(t, func(t *testing.T, more string) {
-		file, size := cacheModel(t), 4*tokens+2*turns*160+1024
+		file, size := cacheModel(t), 2*(tokens+turns*160+512)
+		args := []string{"serve", "--port", "0", "-m", file, "--device", "cpu", "--ctx-size", strconv.Itoa(size), "--parallel", "2"}
+		if more != "" {
+			args = append(args, "--llama-server", llamaProgram(t, "llama-server"))
+		}
+		alone := launch(t, args...)
+		alone.waitHealthy(120 * time.Second)
+		var systems []string
+		for i := range 3 {
+			text, err := rig.ProseOf(tokens, i, alone.count)
+			if err != nil {
+				t.Fatal(err)
+			}
+			systems = append(systems, text)
+		}
+		without := replay(t, alone.poster(), min(turns, 3), tokens, systems)
+		alone.stop()
+		t.Logf("the engine alone reused %.1f%%", 100*without)
+
 		state := boxState(t, more+fmt.Sprintf("models: [{name: small, file: %q, device: cpu, ctx_size: %d, parallel: 2}]\ncache: {min_tokens: 64}\n", file, size))
 		b := startBox(t, state)
 		b.claim()
 		key, _ := b.key("")
-		with := replay(t, b.poster(key), turns, tokens)
+		with := replay(t, b.poster(key), turns, tokens, systems)
 		s := b.admin("GET", "/prompt-cache", "")
 		b.stop()
 		t.Logf("with the index %.1f%% of the prompts' tokens were reused; it had expected %v and got %v of %v; restored %v, saved %v, wrong %v",
@@ -197,16 +225,6 @@ func TestCacheReplay(t *testing.T) {
 		if with < 0.9 || s["wrong"].(float64) > 0 {
 			t.Errorf("%.1f%% were reused, %v", 100*with, s)
 		}
-
-		args := []string{"serve", "--port", "0", "-m", file, "--device", "cpu", "--ctx-size", strconv.Itoa(size), "--parallel", "2"}
-		if more != "" {
-			args = append(args, "--llama-server", llamaProgram(t, "llama-server"))
-		}
-		alone := launch(t, args...)
-		alone.waitHealthy(120 * time.Second)
-		without := replay(t, alone.poster(), min(turns, 3), tokens)
-		alone.stop()
-		t.Logf("the engine alone reused %.1f%%", 100*without)
 		// the reference's server leaves such lines out by itself, and keeps prompts in memory, for whoever comes
 		if more == "" && without > with/2 {
 			t.Errorf("the engine alone reused %.1f%%: this shows nothing", 100*without)
@@ -215,18 +233,21 @@ func TestCacheReplay(t *testing.T) {
 }
 
 // replay runs it and returns the share of tokens that was reused after the first turns.
-func replay(t *testing.T, post func([]byte) (int, http.Header, []byte), turns, tokens int) float64 {
+func replay(t *testing.T, post func([]byte) (int, http.Header, []byte), turns, tokens int, systems []string) float64 {
 	t.Helper()
 	var all []*talking
-	for i := range 3 {
-		all = append(all, &talking{t: t, post: post, model: "small", system: rig.Prose(tokens, i), header: func(turn int) string {
+	for i, system := range systems {
+		all = append(all, &talking{t: t, post: post, model: "small", system: system, header: func(turn int) string {
 			return fmt.Sprintf("x-anthropic-billing-header: cc_version=2.1.42; cch=%05x;", (turn*3+i)*40503%0xfffff)
 		}})
 	}
 	prompt, cached := 0, 0
 	for turn := range turns {
 		for i, k := range all {
-			k.say(fmt.Sprintf("Result %d of the tool: %s Go on.", turn, rig.Prose(8, 100*turn+i)))
+			c := k.say(fmt.Sprintf("Result %d of the tool: %s Go on.", turn, rig.Prose(8, 100*turn+i)))
+			if most := tokens + (turn+2)*160; c.prompt < tokens || c.prompt > most {
+				t.Errorf("turn %d has a prompt of %d tokens, and it should be between %d and %d", turn, c.prompt, tokens, most)
+			}
 		}
 	}
 	for _, k := range all {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"time"
 )
@@ -27,7 +28,7 @@ func main() {
 	flag.StringVar(&o.model, "model", "", "a model file")
 	flag.StringVar(&o.llama, "llama", "", "folder with llama-server, to play against that too")
 	flag.IntVar(&o.turns, "turns", 20, "turns of each conversation")
-	flag.IntVar(&o.tokens, "tokens", 4000, "tokens of a system prompt, about; with the turns it grows")
+	flag.IntVar(&o.tokens, "tokens", 8000, "tokens of a system prompt, as the server itself counts them: a prompt has as many from the first turn on, and with the turns more")
 	flag.IntVar(&o.talks, "conversations", 3, "conversations that take turns")
 	flag.IntVar(&o.slots, "slots", 2, "slots of the server")
 	flag.BoolVar(&o.restart, "restart", true, "stop and start everything halfway")
@@ -59,12 +60,17 @@ func compare(ctx context.Context, o options, llama string) error {
 	if llama != "" {
 		name = "llama-server"
 	}
-	fmt.Printf("\n%s: %d conversations of %d turns on %d slots, system prompts of about %d tokens", name, o.talks, o.turns, o.slots, o.tokens)
+	fmt.Printf("\n%s: %d conversations of %d turns on %d slots, system prompts of %d tokens", name, o.talks, o.turns, o.slots, o.tokens)
 	if o.restart {
 		fmt.Printf(", everything stopped and started after turn %d", o.turns/2)
 	}
 	fmt.Println()
-	without, err := play(ctx, o, &alone{o: o, llama: llama})
+	first := &alone{o: o, llama: llama}
+	systems, err := first.systems(ctx)
+	if err != nil {
+		return fmt.Errorf("making the system prompts: %w", err)
+	}
+	without, err := play(ctx, o, first, systems)
 	if err != nil {
 		return fmt.Errorf("without the index: %w", err)
 	}
@@ -73,11 +79,16 @@ func compare(ctx context.Context, o options, llama string) error {
 		return err
 	}
 	defer b.remove()
-	with, err := play(ctx, o, b)
+	with, err := play(ctx, o, b, systems)
 	if err != nil {
 		return fmt.Errorf("with the index: %w", err)
 	}
+	least, most := sizes(append(with, without...))
+	if least < o.tokens {
+		return fmt.Errorf("a prompt has %d tokens, and all were to have %d", least, o.tokens)
+	}
 	chart(with, without)
+	fmt.Printf("prompts of %d to %d tokens\n", least, most)
 	fmt.Printf("reused after the first turns: with the index %.1f%%, without %.1f%% of the prompts' tokens\n", 100*share(with), 100*share(without))
 	fmt.Println(b.said)
 	return nil
@@ -88,6 +99,15 @@ type turn struct {
 	number, talk   int
 	first          time.Duration // to the first token
 	prompt, cached int           // tokens
+}
+
+// sizes are the tokens of the shortest and of the longest prompt.
+func sizes(all []turn) (least, most int) {
+	least = math.MaxInt
+	for _, t := range all {
+		least, most = min(least, t.prompt), max(most, t.prompt)
+	}
+	return least, most
 }
 
 // share is how much of the prompts was reused after the first turns.

@@ -28,8 +28,8 @@ type message struct {
 	Content string `json:"content"`
 }
 
-// play runs all conversations, in turn.
-func play(ctx context.Context, o options, s server) (all []turn, err error) {
+// play runs all conversations, in turn. Each has a system prompt.
+func play(ctx context.Context, o options, s server, systems []string) (all []turn, err error) {
 	if err := s.start(ctx); err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func play(ctx context.Context, o options, s server) (all []turn, err error) {
 			err = stopped
 		}
 	}()
-	talks := make([][]message, o.talks)
+	talks := make([][]message, len(systems))
 	for number := range o.turns {
 		if o.restart && number == o.turns/2 && number > 0 {
 			if err := s.stop(); err != nil {
@@ -54,7 +54,7 @@ func play(ctx context.Context, o options, s server) (all []turn, err error) {
 				head = ""
 			}
 			talks[i] = append(talks[i], message{"user", fmt.Sprintf("Result %d of the tool: %s Go on.", number, rig.Prose(12, 100*number+i))})
-			t, said, err := ask(ctx, s, append([]message{{"system", head + rig.Prose(o.tokens, i)}}, talks[i]...))
+			t, said, err := ask(ctx, s, append([]message{{"system", head + systems[i]}}, talks[i]...))
 			if err != nil {
 				return nil, fmt.Errorf("turn %d of conversation %d: %w", number+1, i+1, err)
 			}

@@ -87,9 +87,9 @@ func get(ctx context.Context, client *http.Client, url string) (*http.Response, 
 	return client.Do(r)
 }
 
-// size is the context over all slots, also where a vocabulary cuts the text in twice as many tokens as were meant.
+// size is the context over all slots: a system prompt in each, what a template adds, and the turns.
 func size(o options) string {
-	return strconv.Itoa(o.slots * (o.tokens*5/2 + o.turns*128 + 256))
+	return strconv.Itoa(o.slots * (o.tokens + o.turns*128 + 512))
 }
 
 // alone is the server by itself, as `1bit serve` has it.
@@ -115,6 +115,46 @@ func (a *alone) start(ctx context.Context) error {
 		return err
 	}
 	return a.ready(ctx, http.DefaultClient, a.url+"/health")
+}
+
+// systems makes the system prompts of all conversations, as long as the server's tokenizer says.
+func (a *alone) systems(ctx context.Context) (all []string, err error) {
+	if err := a.start(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, a.stop()) }()
+	for i := range a.o.talks {
+		text, err := rig.ProseOf(a.o.tokens, i, func(text string) (int, error) { return a.count(ctx, text) })
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, text)
+	}
+	return all, nil
+}
+
+// count asks how many tokens a text has.
+func (a *alone) count(ctx context.Context, text string) (int, error) {
+	body, err := json.Marshal(map[string]string{"content": text})
+	if err != nil {
+		return 0, err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, a.url+"/tokenize", bytes.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	res, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return 0, fmt.Errorf("/tokenize says %s", res.Status)
+	}
+	var said struct{ Tokens []json.RawMessage }
+	err = json.NewDecoder(res.Body).Decode(&said)
+	return len(said.Tokens), err
 }
 
 func (a *alone) stop() error                    { return a.end() }

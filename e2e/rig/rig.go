@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"sort"
 	"strconv"
 	"strings"
 	"syscall"
@@ -96,11 +97,28 @@ func Spent(pid int) (total time.Duration) {
 	return total
 }
 
-// Prose is a text of about so many tokens that no other number makes.
-func Prose(tokens, number int) string {
+// ProseOf is the shortest Prose of a number that has so many tokens, as count says; they are not more than four to a word.
+func ProseOf(tokens, number int, count func(text string) (int, error)) (string, error) {
+	var failed error
+	enough := func(words int) bool {
+		n, err := count(Prose(words, number))
+		if failed == nil {
+			failed = err
+		}
+		return err != nil || n >= tokens
+	}
+	words := sort.Search(4*tokens+4, enough)
+	if failed == nil && !enough(words) {
+		failed = fmt.Errorf("%d words have less than %d tokens", words, tokens)
+	}
+	return Prose(words, number), failed
+}
+
+// Prose is a text of so many words, some numbers between them, that no other number makes.
+func Prose(length, number int) string {
 	words := strings.Fields("the box keeps what was said so that nobody has to say it twice and every tool of the agent has a name a purpose and a list of fields")
 	var s strings.Builder
-	for i := range tokens {
+	for i := range length {
 		fmt.Fprint(&s, words[(i*7+number*13+i/len(words))%len(words)], " ")
 		if i%16 == 15 {
 			fmt.Fprintf(&s, "%d. ", number)

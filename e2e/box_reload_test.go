@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -146,6 +147,58 @@ func announces(t *testing.T, pid int) bool {
 		}
 	}
 	return false
+}
+
+// TestBoxReloadsKeepOneProcess is T06: a configuration with a preloaded model that is saved again and again, and read by whoever
+// asks for it beside that, leaves one process of the model: the same where nothing changed, else a new one in its place.
+func TestBoxReloadsKeepOneProcess(t *testing.T) {
+	program, file := standin(t, "llama-server"), newStage(t).gguf("small.gguf", nil)
+	text := func(slots int, keep string) string {
+		return fmt.Sprintf("programs: {llama_server: %q}\nmodels: [{name: small, file: %q, device: vulkan, preload: true, parallel: %d}]\nlog: {keep: %s}\n",
+			program, file, slots, keep)
+	}
+	state := boxState(t, text(2, "1d"))
+	t.Setenv("STANDIN_LOAD", "300ms")
+	b := startBox(t, state)
+	b.claim()
+	alive := func() (slots []string) {
+		for _, pid := range children(t, b.cmd.Process.Pid) {
+			line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+			args := strings.Split(string(line), "\x00")
+			if i := slices.Index(args, "-np"); err == nil && i >= 0 {
+				slots = append(slots, args[i+1])
+			}
+		}
+		return slots
+	}
+	serves := func(n int) {
+		t.Helper()
+		b.soon("one process with its slots", func() bool {
+			return strings.Contains(fmt.Sprint(b.admin("GET", "/models", "")), "state:loaded") && slices.Equal(alive(), []string{strconv.Itoa(n)})
+		})
+	}
+	storm := func(texts ...string) {
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() {
+				for range 3 {
+					b.admin("POST", "/reload", "")
+				}
+			})
+		}
+		for _, one := range texts {
+			b.configure(one)
+			b.admin("POST", "/reload", "")
+		}
+		all.Wait()
+	}
+	storm(text(2, "2d"), text(2, "1d"), text(2, "2d")) // while it loads
+	serves(2)
+	if n := strings.Count(b.log.String(), "a model is loaded"); n != 1 {
+		t.Errorf("nothing of the model has changed, and it was started %d times", n)
+	}
+	storm(text(3, "1d"), text(3, "1d"), text(4, "1d"), text(3, "1d"))
+	serves(3)
 }
 
 // TestBoxMoves changes where and how a box listens while an answer runs: the answer ends where it began, and what comes

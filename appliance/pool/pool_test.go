@@ -487,6 +487,55 @@ func TestSet(t *testing.T) {
 	})
 }
 
+// TestReloadsKeepOneProcess is T06: however often and however fast a configuration with a preloaded model is read again, changed
+// or not, one process of the model is there in the end, none but one that ends beside it meanwhile, and what has not changed is
+// not started again.
+func TestReloadsKeepOneProcess(t *testing.T) {
+	inBox(t, 20, func(t *testing.T, w *world) { // there is memory for three
+		a := spec("a", 6)
+		a.Preload = true
+		at := func(version int) pool.ModelSpec { a.Version = fmt.Sprint(version); return a }
+		within := func(most uint64, when string) {
+			t.Helper()
+			synctest.Wait()
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if w.used > most*gib {
+				t.Errorf("%s: %d GiB are used, and not %d", when, w.used/gib, most)
+			}
+		}
+		for range 2 { // saved twice
+			w.set(at(1))
+		}
+		for range 5 { // and while it loads
+			time.Sleep(2 * time.Second)
+			w.set(at(1))
+			within(6, "loading")
+		}
+		time.Sleep(20 * time.Second)
+		w.set(at(1))
+		w.expect("a:loaded")
+		if n := w.started("a"); n != 1 {
+			t.Errorf("it was started %d times", n)
+		}
+		for version := range 10 { // changed, while the one before loads, ends, or serves
+			w.set(at(2 + version))
+			w.set(at(2 + version))
+			time.Sleep(time.Duration(version) * time.Second)
+			within(12, fmt.Sprint("version ", version)) // one that ends, and the next one
+		}
+		time.Sleep(time.Minute)
+		w.expect("a:loaded")
+		w.mu.Lock()
+		starts, stops, cancels, last := w.starts["a"], w.stops["a"], w.cancels, w.alive["a"].spec.Version
+		w.mu.Unlock()
+		if starts != stops+cancels+1 || last != "11" {
+			t.Errorf("%d starts, %d ends, %d that were given up; version %s serves", starts, stops, cancels, last)
+		}
+		within(6, "in the end")
+	})
+}
+
 func TestStopping(t *testing.T) {
 	inBox(t, 20, func(t *testing.T, w *world) {
 		w.set(spec("a", 6), spec("b", 6))

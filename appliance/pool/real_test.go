@@ -80,6 +80,14 @@ func smollm2(t *testing.T) string {
 	return path
 }
 
+// parking is a backend that is told of its end.
+type parking struct {
+	*backend.Child
+	park func()
+}
+
+func (p parking) Park(context.Context) error { p.park(); return nil }
+
 // TestRealSwaps swaps real engines: one model under two names, in a box that holds one of them.
 func TestRealSwaps(t *testing.T) {
 	if testing.Short() {
@@ -109,7 +117,18 @@ func TestRealSwaps(t *testing.T) {
 	}
 	one := specs[0].Need.Bytes + specs[0].Need.Host
 	log := slog.New(slog.DiscardHandler)
-	starter := &pool.Starter{Machine: machine, Log: log}
+	var mu sync.Mutex
+	parked := map[string]int{}
+	starter := &pool.Starter{Machine: machine, Log: log, Wrap: func(spec pool.ModelSpec, c *pool.Children) engine.Backend {
+		return parking{c.Processes[0], func() { // the process serves until it has put away what it has
+			mu.Lock()
+			defer mu.Unlock()
+			parked[spec.Name]++
+			if state := c.Processes[0].State(); state != engine.Ready {
+				t.Errorf("%s is %v when it is to put away what it has", spec.Name, state)
+			}
+		}}
+	}}
 	p, err := pool.New(pool.Config{
 		Start: starter.Start, Log: log, Queue: pool.Queue{MaxWait: 50 * time.Millisecond}, Settle: time.Millisecond,
 		Memory: func() pool.Budget { return pool.Budget{Host: pool.Memory{Total: one * 3 / 2, Free: one * 3}} },
@@ -162,5 +181,13 @@ func TestRealSwaps(t *testing.T) {
 		t.Errorf("%+v", counts)
 	}
 	loads := counts[1].Loads + counts[2].Loads
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	ended <- nil
+	if n := parked["first"] + parked["second"]; uint64(n) != uint64(loads) {
+		t.Errorf("of %d processes %d put away what they had", loads, n)
+	}
 	t.Logf("%d loads, %v each", loads, (counts[1].LoadTime+counts[2].LoadTime)/time.Duration(loads))
 }

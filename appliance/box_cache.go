@@ -49,7 +49,7 @@ func (b *box) openCache(ctx context.Context) (*promptcache.Cache, error) {
 	if slots := slotRoot(dir); slots != "" {
 		dir, b.slots = slots, true
 	}
-	room := &room{dir: dir}
+	room := &room{dir: dir, space: doctor.Space}
 	return promptcache.New(ctx, promptcache.Config{
 		Dir: dir, Secret: secret, Index: prefixes{b.store}, Log: b.log,
 		Unwritten: func(scope string) bool { return strings.HasPrefix(scope, unwritten) },
@@ -88,7 +88,8 @@ func cacheSecret(dir string) ([]byte, error) {
 
 // room bounds the budget by what the disk has.
 type room struct {
-	dir string
+	dir   string
+	space func(dir string) (free uint64, err error)
 
 	mu   sync.Mutex
 	seen time.Time
@@ -98,13 +99,13 @@ type room struct {
 // lookEvery is how often the disk is asked.
 const lookEvery = 10 * time.Second
 
-// within is the budget, or less where the disk is nearly full.
+// within is the budget, but no more than half of what is free on the disk.
 func (r *room) within(budget int64) int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now := time.Now(); now.Sub(r.seen) > lookEvery {
 		r.seen, r.free = now, -1
-		if free, err := doctor.Space(r.dir); err == nil {
+		if free, err := r.space(r.dir); err == nil {
 			r.free = int64(min(free, 1<<62))
 		}
 	}

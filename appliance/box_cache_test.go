@@ -1,8 +1,12 @@
 package main_test
 
 import (
+	"bytes"
+	"errors"
+	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 	"time"
 
@@ -74,6 +78,40 @@ func TestScopesOfKeys(t *testing.T) {
 	none, unwritten := main.ScopeOfKey(store.Key{ID: "k", Privacy: store.PrivacyNone})
 	if kept || !unwritten || open == none {
 		t.Errorf("%q %v, %q %v", open, kept, none, unwritten)
+	}
+}
+
+// TestHalfOfTheDisk: states take no more than half of what is free, and the budget alone counts where nobody knows that.
+func TestHalfOfTheDisk(t *testing.T) {
+	for _, tt := range []struct {
+		budget int64
+		free   uint64
+		err    error
+		want   int64
+	}{
+		{100, 1000, nil, 100}, {600, 1000, nil, 500}, {600, 0, nil, 0}, {600, math.MaxUint64, nil, 600}, {0, 1000, nil, 0},
+		{600, 1000, errors.ErrUnsupported, 600},
+	} {
+		if got := main.Within(tt.budget, tt.free, tt.err); got != tt.want {
+			t.Errorf("of %d with %d free, %v: %d, want %d", tt.budget, tt.free, tt.err, got, tt.want)
+		}
+	}
+}
+
+// TestCacheSecret: each box has a secret of its own that stays, and nobody else reads it.
+func TestCacheSecret(t *testing.T) {
+	one, other := filepath.Join(t.TempDir(), "a"), filepath.Join(t.TempDir(), "b")
+	seen := map[string]string{string(make([]byte, 32)): "nothing"}
+	for _, dir := range []string{one, other} {
+		first, err := main.CacheSecret(dir)
+		again, wrong := main.CacheSecret(dir)
+		if err != nil || wrong != nil || len(first) != 32 || !bytes.Equal(first, again) || seen[string(first)] != "" {
+			t.Errorf("%x, %v; then %x, %v; like that of %s", first, err, again, wrong, seen[string(first)])
+		}
+		seen[string(first)] = dir
+		if info, err := os.Stat(filepath.Join(dir, "key")); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+			t.Errorf("%v, %v", info, err)
+		}
 	}
 }
 

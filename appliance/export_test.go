@@ -25,6 +25,15 @@ func Run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer, args ..
 // IndexIn is where the prompt cache of a box records its files.
 func IndexIn(s *store.Store) promptcache.Index { return prefixes{s} }
 
+// Within is the budget of a prompt cache on a disk with so much that is free.
+func Within(budget int64, free uint64, err error) int64 {
+	r := room{space: func(string) (uint64, error) { return free, err }}
+	return r.within(budget)
+}
+
+// CacheSecret is what keys the scopes of the prompt cache in a folder.
+var CacheSecret = cacheSecret
+
 // Budget is how much of a box's memory models may take.
 var Budget = budget
 

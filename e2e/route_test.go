@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -282,6 +283,38 @@ func TestLayaRefusals(t *testing.T) {
 		if code != 1 || !strings.Contains(errs, c.want) || strings.Contains(errs, "listening") {
 			t.Errorf("%s: exit %d, %s", name, code, errs)
 		}
+	}
+}
+
+// TestLayaStrangers: serve says which names of a policy nobody here has, and no others.
+func TestLayaStrangers(t *testing.T) {
+	for name, c := range map[string]struct{ policy, want string }{
+		"slips":  {`{"classes": {"code": {"device": "hrxx"}, "prose": {"device": "vulkan"}}, "rules": [{"prefer": ["attic", "zinc"]}], "default": "npu"}`, "warning: the policy names "},
+		"none":   {byDevice, ""},
+		"itself": {`{"rules": [{"prefer": ["m"]}], "default": "cpu"}`, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := newStage(t)
+			s := st.serve(st.strix("--route-policy", st.file("policy.json", c.policy))...)
+			said := ""
+			for line := range strings.Lines(s.log.String()) {
+				if strings.Contains(line, "the policy names") {
+					said += line
+				}
+			}
+			if c.want == "" && said != "" || !strings.Contains(said, c.want) {
+				t.Fatalf("it says %q\n%s", said, s.log)
+			}
+			if c.want == "" {
+				return
+			}
+			names, _, _ := strings.Cut(said[strings.Index(said, c.want)+len(c.want):], ": no candidate here is called so")
+			all := strings.Split(names, ", ")
+			slices.Sort(all)
+			if strings.Join(all, " ") != "attic hrxx npu" {
+				t.Errorf("it names %q", all)
+			}
+		})
 	}
 }
 

@@ -237,6 +237,98 @@ func TestClassifier(t *testing.T) {
 	}
 }
 
+// TestClassifierBesideGuard: beside a policy that is asked in each turn the classifier is asked once, and what it said holds.
+func TestClassifierBesideGuard(t *testing.T) {
+	f := open(t)
+	asked, seen := 0, 0
+	b := module("laya", abi.Classifier)
+	f.runner.guests[hashOf(b)] = func(r abi.Request, _ host.Call) (string, error) {
+		if real(r) {
+			asked++
+		}
+		return `{"v":1,"action":"route","class":"code","confidence":0.875,"scores":{"code":0.875,"prose":0.125}}`, nil
+	}
+	m, err := f.push(upload{module: b, manifest: `{"name":"laya","version":"1.0.0","abi":1,"kind":"classifier","classes":["code","prose"]}`, assets: map[string]string{"weights": "7"}})
+	f.must(err)
+	f.activate("classifier", m.SHA256)
+	yes := true
+	f.must(f.Activate(t.Context(), anna, "policy", extensions.Placement{EveryTurn: &yes, Module: f.add("guard", func(r abi.Request, _ host.Call) (string, error) {
+		if real(r) && r.Class == "code" && r.Confidence == 0.875 {
+			seen++
+		}
+		return `{"v":1,"action":"abstain"}`, nil
+	})}))
+	for turn := range 3 {
+		if o := f.turn("s", fmt.Sprint("turn ", turn)); o.Class != "code" || o.Confidence != 0.875 || o.Kept {
+			t.Errorf("turn %d: %+v", turn, o)
+		}
+	}
+	if asked != 1 || seen != 3 {
+		t.Errorf("the classifier was asked %d times, and the policy saw its class %d times", asked, seen)
+	}
+}
+
+// turn is one more message of a conversation that its client names.
+func (f *fixture) turn(conversation, text string) extensions.Outcome {
+	in := input("")
+	in.Header = http.Header{"X-Session-Id": {conversation}}
+	in.Body = fmt.Appendf(nil, `{"messages":[{"role":"user","content":%q}]}`, text)
+	return f.Decide(f.t.Context(), in)
+}
+
+// TestFailedPolicy: where a policy fails, its conversation stays at the place that it has, or else at the default one, and is not
+// asked about again. Nothing of an earlier decision goes with it. One that must decide leaves nothing behind.
+func TestFailedPolicy(t *testing.T) {
+	for name, tt := range map[string]struct {
+		onError   string
+		everyTurn bool
+		say       string // what the policy does in each turn: route (to large), fail
+		want      string // where the turns go, and how often the policy was asked
+	}{
+		"at first":                 {extensions.FailOpen, false, "fail route route", "small small kept small kept, 1"},
+		"at first, and must not":   {extensions.FailReject, false, "fail route route", "refused large large kept, 2"},
+		"in between":               {extensions.FailOpen, true, "route fail route", "large large large, 3"},
+		"in between, and must not": {extensions.FailReject, true, "route fail route", "large refused large, 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := open(t)
+			said, at, asked := strings.Fields(tt.say), 0, 0
+			hash := f.add("m", func(r abi.Request, _ host.Call) (string, error) {
+				if !real(r) {
+					return "", nil
+				}
+				if asked++; said[at] == "fail" {
+					return "", &host.CallError{Cause: host.CauseTrap, Detail: "as it should"}
+				}
+				return `{"v":1,"action":"route","candidates":["large"],"headers":{"x-laya-rule":"7"},"params":{"temperature":1}}`, nil
+			})
+			f.must(f.Activate(t.Context(), anna, "policy", extensions.Placement{Module: hash, OnError: tt.onError, EveryTurn: &tt.everyTurn}))
+			got := ""
+			for turn := range said {
+				at = turn
+				o := f.turn("s", fmt.Sprint("turn ", turn))
+				switch {
+				case o.Refusal != nil:
+					got += "refused "
+				case o.Kept:
+					got += o.Candidate + " kept "
+				default:
+					got += o.Candidate + " "
+				}
+				if o.Refusal == nil && o.Ranked[0] != o.Candidate {
+					t.Errorf("turn %d: %+v", turn, o)
+				}
+				if from := o.Candidate == "large" && said[turn] == "route"; (o.Headers != nil) != from || (o.Params != nil) != from {
+					t.Errorf("turn %d has %v and %v of a decision", turn, o.Headers, o.Params)
+				}
+			}
+			if got = fmt.Sprintf("%s, %d", strings.TrimSpace(got), asked); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
 // TestParams: what a module sets stays within bounds, and what the client asked for.
 func TestParams(t *testing.T) {
 	f := open(t)

@@ -7,6 +7,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -157,6 +158,37 @@ func TestOtherModels(t *testing.T) {
 					t.Errorf("%s has no %s: %q", args[0], other, said)
 				}
 			}
+		}
+	}
+}
+
+// TestWrittenQuestions: questions and texts are read with the mark that some editors put before them, and UTF-16 is called so.
+func TestWrittenQuestions(t *testing.T) {
+	dir, questions := t.TempDir(), `[{"type":"predicate","instructions":"Is it raining?"}]`
+	for name, text := range map[string]string{"q.json": questions, "marked.json": "\ufeff" + questions, "wide.json": "\xff\xfe[\x00]\x00", "text.txt": "\ufeffIt rains."} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asked := ""
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/decisions" {
+			b, _ := io.ReadAll(r.Body) // what is missing of it is missing below
+			asked = string(b)
+			_, _ = io.WriteString(w, `{"answers":[{"type":"predicate","probability":0.9}]}`)
+			return
+		}
+		_, _ = io.WriteString(w, `{}`)
+	}))
+	defer s.Close()
+	for _, tt := range []struct{ questions, text, want string }{
+		{"marked.json", "text.txt", ""}, {"wide.json", "text.txt", "it is in UTF-16: save it as UTF-8"}, {"q.json", "wide.json", "it is in UTF-16: save it as UTF-8"},
+	} {
+		var stdout, stderr bytes.Buffer
+		asked = ""
+		status := main.Run(t.Context(), nil, &stdout, &stderr, "decide", "--url", s.URL, "--questions", filepath.Join(dir, tt.questions), "--file", filepath.Join(dir, tt.text))
+		if (status == 0) != (tt.want == "") || !strings.Contains(stderr.String(), tt.want) || (asked == "") != (tt.want != "") || strings.Contains(asked, "\ufeff") {
+			t.Errorf("%+v: status %d, %q, asked %s", tt, status, stderr.String(), asked)
 		}
 	}
 }

@@ -2,10 +2,15 @@ package main_test
 
 import (
 	"bytes"
+	"io"
+	"maps"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	main "onebit/appliance"
 	"onebit/extensions/abi"
@@ -59,6 +64,10 @@ func TestExt(t *testing.T) {
 	if err := os.WriteFile(request, []byte(`{"candidates":[{"id":"small"}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	marked := filepath.Join(t.TempDir(), "marked.json")
+	if err := os.WriteFile(marked, []byte("\ufeff"+extManifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		name, stdin  string
 		args         []string
@@ -84,6 +93,9 @@ func TestExt(t *testing.T) {
 		{"run from standard input", `{"candidates":[{"id":"small"}]}`, []string{"run", "--request", "-", good}, 0, routes, "units"},
 		{"a mistake in a request", `{"candidate":[]}`, []string{"run", "--request", "-", good}, 1, "", `unknown field "candidate"`},
 		{"neither", "", []string{"run", good}, 2, "", "--request and --prompt"},
+		{"a request with an editor's mark", "\ufeff" + `{"candidates":[{"id":"small"}]}`, []string{"run", "--request", "-", good}, 0, routes, "units"},
+		{"a request in UTF-16", "\xff\xfe{\x00}\x00", []string{"run", "--request", "-", good}, 1, "", "save it as UTF-8"},
+		{"a manifest with an editor's mark", "", []string{"check", nobody, "--manifest", marked}, 0, "a box would take it", ""},
 		{"a function that it lacks", "", []string{"run", good, "--prompt", "x", "--classify"}, 1, "", "it has no laya_classify"},
 		{"a void decision", "", []string{"run", unoffered, "--prompt", "x"}, 1, "", `"x"`},
 		{"test", "", []string{"test", unoffered}, 1, "FAIL sample 1", "tests failed"},
@@ -100,6 +112,55 @@ func TestExt(t *testing.T) {
 				t.Error("a control character of the module is printed")
 			}
 		})
+	}
+}
+
+// TestPushMarked: what is sent of files that somebody wrote is without the mark of an editor, and what is in UTF-16 is not sent.
+func TestPushMarked(t *testing.T) {
+	dir, err := os.MkdirTemp("", "1bit") // a socket's path must be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	for name, text := range map[string]string{"m.wasm": "\xff\xfe", "m.json": "\ufeff{}", "c.json": "\ufeff[]", "wide.json": "\xff\xfe{\x00"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := map[string]string{}
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusTeapot)
+		in, err := r.MultipartReader()
+		if err != nil {
+			b, _ := io.ReadAll(r.Body)
+			sent["body"] = string(b)
+			return
+		}
+		for part, err := in.NextPart(); err == nil; part, err = in.NextPart() {
+			b, _ := io.ReadAll(part)
+			sent[part.FormName()] = string(b)
+		}
+	})}
+	go func() { _ = server.Serve(l) }()
+	defer server.Close()
+	t.Setenv("ONEBIT_SOCKET", filepath.Join(dir, "s"))
+	at := func(name string) string { return filepath.Join(dir, name) }
+	ext(t, "", "push", at("m.wasm"), "--config", at("c.json"))
+	if want := (map[string]string{"module": "\xff\xfe", "manifest": "{}", "config": "[]"}); !maps.Equal(sent, want) {
+		t.Errorf("sent %q", sent)
+	}
+	clear(sent)
+	for _, args := range [][]string{{"push", at("m.wasm"), "--manifest", at("wide.json")}, {"activate", "m", "policy", "--config", at("wide.json")}} {
+		if status, _, errs := ext(t, "", args...); status != 1 || !strings.Contains(errs, "save it as UTF-8") || len(sent) > 0 {
+			t.Errorf("%q: status %d, %s, sent %q", args, status, errs, sent)
+		}
+	}
+	if ext(t, "", "activate", "m", "policy", "--config", at("m.json")); !strings.Contains(sent["body"], `"config":{}`) {
+		t.Errorf("sent %q", sent)
 	}
 }
 

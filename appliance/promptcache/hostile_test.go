@@ -229,7 +229,7 @@ func TestRecordedWhenSettled(t *testing.T) {
 	})
 	t.Run("whole", func(t *testing.T) {
 		b := newBench(t, 1)
-		b.index.entered, b.index.gate = make(chan struct{}), make(chan struct{})
+		b.index.entered, b.index.gate = make(chan struct{}, 10), make(chan struct{})
 		b.talk("anna", long(400, 1)).say("hello")
 		b.talk("anna", long(400, 2)).say("hello")
 		<-b.index.entered // the first is being recorded
@@ -240,7 +240,7 @@ func TestRecordedWhenSettled(t *testing.T) {
 				must(t, os.Truncate(path, 10))
 			}
 		}
-		b.index.gate <- struct{}{}
+		close(b.index.gate)
 		must(t, b.cache.Flush(t.Context()))
 		if all := files(t, b.dir); b.cache.Status().Entries != 1 || len(b.index.all) != 1 || !slices.Equal(all, first) {
 			t.Errorf("recorded %v, there %v and at first %v", b.index.all, all, first)

@@ -151,7 +151,7 @@ func TestDoctorOptions(t *testing.T) {
 		arg  string
 		code int
 		text string
-	}{{"-h", 0, "usage: 1bit doctor"}, {"--nope", 2, "unknown option --nope"}, {"json", 2, "unknown option json"}} {
+	}{{"-h", 0, "usage: 1bit doctor"}, {"--nope", 2, "unknown option --nope"}, {"json", 2, `"json" is no option: give a configuration as --config FILE`}} {
 		var out, errs bytes.Buffer
 		if code := main.RunDoctor([]string{c.arg}, &out, &errs); code != c.code || !strings.Contains(out.String()+errs.String(), c.text) {
 			t.Errorf("%s: status %d, %s%s", c.arg, code, out.String(), errs.String())

@@ -187,7 +187,7 @@ func TestOneFaultOneMessage(t *testing.T) {
 		{env: "ONEBIT_BACKUP_PASPHRASE=hush", text: "backup: {folder: /mnt}", want: "did you mean ONEBIT_BACKUP_PASSPHRASE?"},
 		{text: "models: [5]", want: "models[0] is a map"},
 		{text: "models: [{name: [a], file: f}]", want: "models[0].name is one value"},
-		{text: "models: [{nmae: a, file: f}]", want: "did you mean name?"},
+		{text: "models: [{namme: a, file: f}]", want: "did you mean name?"},
 		{text: "models: [{name: a, file: }]", want: "models[0].file has no value"},
 		{text: "models: [{name: a, remote: 5}]", want: "models[0].remote is a map"},
 		{text: "models: [{name: a, remote: {url: [x]}}]", want: "models[0].remote.url is one value"},

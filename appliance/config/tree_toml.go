@@ -9,16 +9,14 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
-
-	"onebit/appliance/record"
 )
 
 // readTOML reads a file in TOML.
 func readTOML(content []byte) (*node, *treeError) {
-	content, wrong := record.Text(content)
-	if wrong != nil {
-		return nil, &treeError{0, wrong.Error()}
+	if bytes.HasPrefix(content, []byte{0xff, 0xfe}) || bytes.HasPrefix(content, []byte{0xfe, 0xff}) {
+		return nil, &treeError{0, "it is in UTF-16: save it as UTF-8"}
 	}
+	content = bytes.TrimPrefix(content, []byte("\ufeff")) // some editors write a mark
 	t := tomlReader{root: &node{form: table, line: 1}}
 	for at, c := range content {
 		if c == '\n' {

@@ -108,11 +108,11 @@ bench-decide: build ## decisions of the 0.5B on the labelled set, beside asking 
 	@bash e2e/test.sh bench-decide
 
 .PHONY: bench-route
-bench-route: build ## what it adds to a request that the box chooses its model; an hour of the queue; what the prompt cache saves
+bench-route: build ## what it adds to a request that the box chooses its model; an hour of the queue
 	@bash e2e/test.sh bench-route
 
 .PHONY: bench-cache
-bench-cache: build ## a replay of agents with the prompt cache and without, on the engine and on llama-server: first-token time by turn
+bench-cache: build ## a replay of agents with the prompt cache and without, on the engine and on llama-server: first-token time by turn; half an hour on two cores
 	@bash e2e/test.sh bench-cache
 
 .PHONY: bench-proxy

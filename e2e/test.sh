@@ -141,8 +141,6 @@ case "${1:-quick}" in
     bin/benchroute -bin bin/1bit $([ ! -e $module ] || echo "-module $module -manifest extensions/policy/policy.json") ${BENCH_ARGS:-}
     say "an hour of requests in the line"
     ONEBIT_HOUR=1 go test -count=1 -timeout 30m ./appliance/pool -run '^TestHour$' -v
-    say "what the prompt cache saves"
-    make --no-print-directory bench-cache
     ;;
   bench-cache)
     ONEBIT_LLAMA_BIN=${ONEBIT_LLAMA_BIN:-$(bash $here/llama/build.sh)}

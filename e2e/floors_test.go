@@ -25,6 +25,7 @@ var floors = map[string]int{
 	"engine/conduit":         0,
 	"engine/h1":              0,
 	"engine/sandbox":         0,
+	"engine/scan":            0,
 	"engine/tensor":          0,
 	"engine/gguf/synth":      1,
 	"engine/wire":            1,

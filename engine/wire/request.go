@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"onebit/engine"
+	"onebit/engine/scan"
 )
 
 // ParseChat checks the body of a chat completion request and returns it as a Request that keeps the body. A body that
@@ -186,7 +187,7 @@ func take(req *engine.Request, name string, value []byte) {
 
 // isJSONObject checks the body as a whole.
 func isJSONObject(body []byte) error {
-	if !valid(body) {
+	if !scan.Valid(body) {
 		var whole json.RawMessage
 		why := json.Unmarshal(body, &whole)
 		message := "the request body is not JSON"

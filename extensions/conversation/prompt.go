@@ -1,6 +1,14 @@
 package conversation
 
-import "strings"
+import (
+	"errors"
+	"strings"
+
+	"onebit/engine/scan"
+)
+
+// errJSON says that a body is no JSON object.
+var errJSON = errors.New("the body is no JSON object")
 
 // Prompt is what a request asks, without its form: the messages of OpenAI's Chat, Responses and Completions and of
 // Anthropic's Messages, and the text that decisions are about.
@@ -22,22 +30,22 @@ type content struct {
 
 // body is a request's JSON as far as it says something about the conversation.
 type body struct {
-	scanner
+	scan.Scanner
 	Prompt
 	system, instructions, messages, input, prompt, state content
 	format, text                                         bool // the answer must be JSON
 	pictures                                             bool // beside the state
 }
 
-// Read takes a request's body apart. Texts without escapes are the body's own bytes, which must not change any more. Of what has another form than expected nothing is taken, and of a member that is there
-// twice the last one; only a body that is no JSON object is an error.
+// Read takes a request's body apart. Texts without escapes are the body's own bytes, which must not change any more. Of
+// what has another form than expected nothing is taken, and of a member that is there twice the last one; only a body that is no JSON object is an error.
 func Read(raw []byte) (Prompt, error) {
-	b := body{scanner: scanner{b: raw}}
-	if b.next() != '{' {
+	b := body{Scanner: scan.New(raw)}
+	if b.Next() != '{' {
 		return Prompt{}, errJSON
 	}
-	b.object(b.member)
-	if b.next(); b.bad || b.p < len(raw) {
+	b.Object(b.member)
+	if !b.Done() {
 		return Prompt{}, errJSON
 	}
 	b.state.images = b.pictures
@@ -79,7 +87,7 @@ func (b *body) member(name []byte) {
 		b.content("system", &b.instructions)
 	case "input":
 		b.input = content{}
-		if b.next() == '[' {
+		if b.Next() == '[' {
 			b.list(&b.input, true)
 		} else {
 			b.content("user", &b.input)
@@ -110,63 +118,60 @@ func (b *body) member(name []byte) {
 			if string(name) == "format" {
 				b.text = b.json()
 			} else {
-				b.skip()
+				b.Skip()
 			}
 		})
 	default:
-		b.skip()
+		b.Skip()
 	}
 }
 
 // value takes a text, or the JSON of an object or a list.
 func (b *body) value() (text string, ok bool) {
-	switch b.next() {
+	switch b.Next() {
 	case '"':
-		return b.scanner.text()
+		return b.Scanner.Text()
 	case '{', '[':
-		from := b.p
-		if b.skip(); !b.bad {
-			return string(b.b[from:b.p]), true
-		}
-		return "", false
+		raw := b.Value()
+		return string(raw), raw != nil
 	}
-	b.skip()
+	b.Skip()
 	return "", false
 }
 
 // members takes an object; another value has none.
 func (b *body) members(f func(name []byte)) {
-	if b.next() != '{' {
-		b.skip()
+	if b.Next() != '{' {
+		b.Skip()
 		return
 	}
-	b.object(f)
+	b.Object(f)
 }
 
 // some tells whether the value is a list that is not empty.
 func (b *body) some() (found bool) {
-	if b.next() != '[' {
-		b.skip()
+	if b.Next() != '[' {
+		b.Skip()
 		return false
 	}
-	b.array(func() {
+	b.Array(func() {
 		found = true
-		b.skip()
+		b.Skip()
 	})
 	return found
 }
 
 // name reads an id: a text, or an object that has one.
 func (b *body) name() (id string) {
-	if b.next() == '"' {
-		id, _ = b.scanner.text()
+	if b.Next() == '"' {
+		id, _ = b.Scanner.Text()
 		return id
 	}
 	b.members(func(name []byte) {
 		if string(name) == "id" {
-			id, _ = b.scanner.text()
+			id, _ = b.Scanner.Text()
 		} else {
-			b.skip()
+			b.Skip()
 		}
 	})
 	return id
@@ -176,10 +181,10 @@ func (b *body) name() (id string) {
 func (b *body) json() (yes bool) {
 	b.members(func(name []byte) {
 		if string(name) == "type" {
-			kind, _ := b.scanner.text()
+			kind, _ := b.Scanner.Text()
 			yes = strings.HasPrefix(kind, "json")
 		} else {
-			b.skip()
+			b.Skip()
 		}
 	})
 	return yes
@@ -187,14 +192,14 @@ func (b *body) json() (yes bool) {
 
 // list takes a list of messages, and of items that may be something else where mixed.
 func (b *body) list(to *content, mixed bool) {
-	if b.next() != '[' {
-		b.skip()
+	if b.Next() != '[' {
+		b.Skip()
 		return
 	}
 	to.listed, to.turns = true, make([]Turn, 0, 16)
-	b.array(func() {
-		if b.next() != '{' {
-			b.skip()
+	b.Array(func() {
+		if b.Next() != '{' {
+			b.Skip()
 			return
 		}
 		b.message(to, mixed)
@@ -205,7 +210,7 @@ func (b *body) list(to *content, mixed bool) {
 func (b *body) message(to *content, mixed bool) {
 	var one content
 	kind, role, sound := "", "", true
-	b.object(func(name []byte) {
+	b.Object(func(name []byte) {
 		switch string(name) {
 		case "type":
 			kind = b.optional(&sound)
@@ -215,7 +220,7 @@ func (b *body) message(to *content, mixed bool) {
 			one = content{}
 			b.content("", &one)
 		default:
-			b.skip()
+			b.Skip()
 		}
 	})
 	if !sound {
@@ -233,41 +238,41 @@ func (b *body) message(to *content, mixed bool) {
 
 // optional takes a text that may be null; anything else is not sound.
 func (b *body) optional(sound *bool) string {
-	null := b.next() == 'n'
-	text, ok := b.scanner.text()
+	null := b.Next() == 'n'
+	text, ok := b.Scanner.Text()
 	*sound = *sound && (ok || null)
 	return text
 }
 
 // content takes what a message says: a text, a list of texts or a list of parts. Anything else is no message.
 func (b *body) content(role string, to *content) {
-	switch b.next() {
+	switch b.Next() {
 	case '"':
-		text, _ := b.scanner.text()
+		text, _ := b.Scanner.Text()
 		to.turns = append(to.turns, Turn{role, text})
 	case '[':
 		var texts []string
-		b.array(func() {
-			switch b.next() {
+		b.Array(func() {
+			switch b.Next() {
 			case '"':
-				text, _ := b.scanner.text()
+				text, _ := b.Scanner.Text()
 				texts = append(texts, text)
 			case '{':
 				texts = b.part(to, texts)
 			default:
-				b.skip()
+				b.Skip()
 			}
 		})
 		to.turns = append(to.turns, Turn{role, strings.Join(texts, "\n")})
 	default:
-		b.skip()
+		b.Skip()
 	}
 }
 
 // part takes one piece of a message, and appends its text.
 func (b *body) part(to *content, texts []string) []string {
 	kind, text, data, sound := "", "", "", true
-	b.object(func(name []byte) {
+	b.Object(func(name []byte) {
 		switch string(name) {
 		case "type":
 			kind = b.optional(&sound)
@@ -276,7 +281,7 @@ func (b *body) part(to *content, texts []string) []string {
 		case "data":
 			data, _ = b.value()
 		default:
-			b.skip()
+			b.Skip()
 		}
 	})
 	switch {

@@ -1,9 +1,11 @@
-package conversation
+// Package scan reads one JSON text in one walk and takes only what is asked for, in a fifteenth of the time that encoding/json
+// takes for a prompt: most of a request's body is text, of which it looks at 32 bytes together. It takes what
+// encoding/json takes and refuses what that refuses.
+package scan
 
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
 	"math/bits"
 	"strconv"
 	"unicode/utf16"
@@ -11,15 +13,19 @@ import (
 	"unsafe"
 )
 
-// errJSON says that a body is no JSON object.
-var errJSON = errors.New("the body is no JSON object")
-
 // maxDepth is how deep values may be nested, as in encoding/json.
 const maxDepth = 10000
 
-// scanner walks one JSON text once and takes only what is asked for; encoding/json takes fifteen times as long for a prompt.
-// It stops at the first byte that is no JSON.
-type scanner struct {
+// Valid reports whether b is one JSON text, as json.Valid does.
+func Valid(b []byte) bool {
+	s := New(b)
+	s.Skip()
+	return s.Done()
+}
+
+// Scanner walks one JSON text. It stops at the first byte that is no JSON: then all that is asked of it is empty, and Done
+// is false.
+type Scanner struct {
 	b     []byte
 	p     int
 	depth int
@@ -28,8 +34,17 @@ type scanner struct {
 	scratch []byte // for texts without their escapes
 }
 
-// next passes white space and returns the byte that follows; 0 at the end.
-func (s *scanner) next() byte {
+// New begins at the beginning of b.
+func New(b []byte) Scanner { return Scanner{b: b} }
+
+// Done reports whether the text has ended well: behind its one value is white space alone.
+func (s *Scanner) Done() bool {
+	s.Next()
+	return !s.bad && s.p == len(s.b)
+}
+
+// Next passes white space and returns the byte that follows; 0 at the end.
+func (s *Scanner) Next() byte {
 	for s.p < len(s.b) {
 		switch c := s.b[s.p]; c {
 		case ' ', '\t', '\n', '\r':
@@ -41,23 +56,23 @@ func (s *scanner) next() byte {
 	return 0
 }
 
-func (s *scanner) fail() {
+func (s *Scanner) fail() {
 	s.bad, s.p = true, len(s.b)
 }
 
 // enter opens a value's bracket.
-func (s *scanner) enter() {
+func (s *Scanner) enter() {
 	s.p++
 	if s.depth++; s.depth > maxDepth {
 		s.fail()
 	}
 }
 
-// object calls f at each member's value, which f must take. The name is good until then.
-func (s *scanner) object(f func(name []byte)) {
+// Object calls f at each member's value, which f must take. The name is good until then.
+func (s *Scanner) Object(f func(name []byte)) {
 	s.enter()
 	for n := 0; !s.bad; n++ {
-		c := s.next()
+		c := s.Next()
 		if c == '}' && n == 0 {
 			break
 		}
@@ -66,14 +81,14 @@ func (s *scanner) object(f func(name []byte)) {
 			return
 		}
 		name := s.plain(s.piece())
-		if s.next() != ':' {
+		if s.Next() != ':' {
 			s.fail()
 			return
 		}
 		s.p++
-		s.next()
+		s.Next()
 		f(name)
-		switch s.next() {
+		switch s.Next() {
 		case ',':
 			s.p++
 			continue
@@ -87,15 +102,15 @@ func (s *scanner) object(f func(name []byte)) {
 	s.depth--
 }
 
-// array calls f at each item, which f must take.
-func (s *scanner) array(f func()) {
+// Array calls f at each item, which f must take.
+func (s *Scanner) Array(f func()) {
 	s.enter()
 	for n := 0; !s.bad; n++ {
-		if s.next() == ']' && n == 0 {
+		if s.Next() == ']' && n == 0 {
 			break
 		}
 		f()
-		switch s.next() {
+		switch s.Next() {
 		case ',':
 			s.p++
 			continue
@@ -109,15 +124,15 @@ func (s *scanner) array(f func()) {
 	s.depth--
 }
 
-// skip passes one value.
-func (s *scanner) skip() {
-	switch s.next() {
+// Skip passes one value.
+func (s *Scanner) Skip() {
+	switch s.Next() {
 	case '"':
 		s.piece()
 	case '{':
-		s.object(func([]byte) { s.skip() })
+		s.Object(func([]byte) { s.Skip() })
 	case '[':
-		s.array(s.skip)
+		s.Array(s.Skip)
 	case 't':
 		s.word("true")
 	case 'f':
@@ -129,7 +144,17 @@ func (s *scanner) skip() {
 	}
 }
 
-func (s *scanner) word(w string) {
+// Value passes one value and returns it as it stands; nil when it is no JSON.
+func (s *Scanner) Value() []byte {
+	s.Next()
+	from := s.p
+	if s.Skip(); s.bad {
+		return nil
+	}
+	return s.b[from:s.p]
+}
+
+func (s *Scanner) word(w string) {
 	if !bytes.HasPrefix(s.b[s.p:], []byte(w)) {
 		s.fail()
 		return
@@ -138,7 +163,7 @@ func (s *scanner) word(w string) {
 }
 
 // digits passes them, and fails where there is none.
-func (s *scanner) digits() {
+func (s *Scanner) digits() {
 	from := s.p
 	for s.p < len(s.b) && s.b[s.p]-'0' < 10 {
 		s.p++
@@ -149,7 +174,7 @@ func (s *scanner) digits() {
 }
 
 // at tells whether one of two bytes is next, and passes it.
-func (s *scanner) at(a, b byte) bool {
+func (s *Scanner) at(a, b byte) bool {
 	if s.p < len(s.b) && (s.b[s.p] == a || s.b[s.p] == b) {
 		s.p++
 		return true
@@ -157,7 +182,7 @@ func (s *scanner) at(a, b byte) bool {
 	return false
 }
 
-func (s *scanner) number() {
+func (s *Scanner) number() {
 	s.at('-', '-')
 	if !s.at('0', '0') {
 		s.digits()
@@ -171,16 +196,17 @@ func (s *scanner) number() {
 	}
 }
 
-// text takes a value that is a string; of others it says that they are none.
-func (s *scanner) text() (text string, ok bool) {
-	if s.next() != '"' {
-		s.skip()
+// Text takes a value that is a string; of others it says that they are none. A string without escapes is of b's own bytes,
+// which must not change any more.
+func (s *Scanner) Text() (text string, ok bool) {
+	if s.Next() != '"' {
+		s.Skip()
 		return "", false
 	}
 	p := s.piece()
 	plain := s.plain(p)
 	if len(plain) > 0 && len(p.b) > 0 && &plain[0] == &p.b[0] {
-		return unsafe.String(&plain[0], len(plain)), true // the body stays as it is: see Read
+		return unsafe.String(&plain[0], len(plain)), true // the text stays as it is
 	}
 	return string(plain), true
 }
@@ -205,7 +231,7 @@ func marks(x uint64) uint64 {
 }
 
 // blocks passes blocks of 32 bytes that are plain text, and tells whether not all of them are ASCII.
-func (s *scanner) blocks() (foreign bool) {
+func (s *Scanner) blocks() (foreign bool) {
 	for s.p+32 <= len(s.b) {
 		four := s.b[s.p : s.p+32 : s.p+32]
 		x, y := binary.LittleEndian.Uint64(four), binary.LittleEndian.Uint64(four[8:])
@@ -220,7 +246,7 @@ func (s *scanner) blocks() (foreign bool) {
 }
 
 // piece takes a string. Up to 32 bytes are looked at together: most of a body is text.
-func (s *scanner) piece() (out piece) {
+func (s *Scanner) piece() (out piece) {
 	s.p++
 	from := s.p
 	for {
@@ -258,7 +284,7 @@ func (s *scanner) piece() (out piece) {
 }
 
 // escape passes a backslash with what belongs to it.
-func (s *scanner) escape() {
+func (s *Scanner) escape() {
 	s.p++
 	if s.p >= len(s.b) {
 		return
@@ -293,7 +319,7 @@ func unit(b []byte) (rune, bool) {
 
 // plain is the string without escapes, and with U+FFFD for damaged UTF-8, as in encoding/json. It is good until the next
 // one is taken.
-func (s *scanner) plain(p piece) []byte {
+func (s *Scanner) plain(p piece) []byte {
 	b := p.b
 	if p.foreign && !utf8.Valid(b) {
 		b = damaged(b) // escapes are ASCII: they stay what they are

@@ -1,11 +1,11 @@
-package wire_test
+package scan_test
 
 import (
 	"encoding/json"
 	"strings"
 	"testing"
 
-	"onebit/engine/wire"
+	"onebit/engine/scan"
 )
 
 // texts are sound and unsound; each is tried as a whole and cut anywhere.
@@ -27,7 +27,7 @@ func TestValid(t *testing.T) {
 		}
 		for n := 0; n <= cuts; n++ {
 			for _, b := range []string{text[:len(text)-n], text[n:]} {
-				if got, want := wire.Valid([]byte(b)), json.Valid([]byte(b)); got != want {
+				if got, want := scan.Valid([]byte(b)), json.Valid([]byte(b)); got != want {
 					t.Errorf("%.80q: %v", b, got)
 				}
 			}
@@ -42,7 +42,7 @@ func TestValidBytes(t *testing.T) {
 		was := words[i]
 		for c := range 256 {
 			words[i] = byte(c)
-			if got, want := wire.Valid(words), json.Valid(words); got != want {
+			if got, want := scan.Valid(words), json.Valid(words); got != want {
 				t.Fatalf("%q: %v", words, got)
 			}
 		}
@@ -55,7 +55,7 @@ func FuzzValid(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if got, want := wire.Valid(b), json.Valid(b); got != want {
+		if got, want := scan.Valid(b), json.Valid(b); got != want {
 			t.Fatalf("%q: %v", b, got)
 		}
 	})
@@ -68,7 +68,7 @@ func BenchmarkValid(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			for b.Loop() {
-				wire.Valid(body)
+				scan.Valid(body)
 			}
 		})
 		b.Run(name+" by encoding/json", func(b *testing.B) {

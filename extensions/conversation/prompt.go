@@ -130,7 +130,7 @@ func (b *body) member(name []byte) {
 func (b *body) value() (text string, ok bool) {
 	switch b.Next() {
 	case '"':
-		return b.Scanner.Text()
+		return b.Text()
 	case '{', '[':
 		raw := b.Value()
 		return string(raw), raw != nil
@@ -164,12 +164,12 @@ func (b *body) some() (found bool) {
 // name reads an id: a text, or an object that has one.
 func (b *body) name() (id string) {
 	if b.Next() == '"' {
-		id, _ = b.Scanner.Text()
+		id, _ = b.Text()
 		return id
 	}
 	b.members(func(name []byte) {
 		if string(name) == "id" {
-			id, _ = b.Scanner.Text()
+			id, _ = b.Text()
 		} else {
 			b.Skip()
 		}
@@ -181,7 +181,7 @@ func (b *body) name() (id string) {
 func (b *body) json() (yes bool) {
 	b.members(func(name []byte) {
 		if string(name) == "type" {
-			kind, _ := b.Scanner.Text()
+			kind, _ := b.Text()
 			yes = strings.HasPrefix(kind, "json")
 		} else {
 			b.Skip()
@@ -239,7 +239,7 @@ func (b *body) message(to *content, mixed bool) {
 // optional takes a text that may be null; anything else is not sound.
 func (b *body) optional(sound *bool) string {
 	null := b.Next() == 'n'
-	text, ok := b.Scanner.Text()
+	text, ok := b.Text()
 	*sound = *sound && (ok || null)
 	return text
 }
@@ -248,14 +248,14 @@ func (b *body) optional(sound *bool) string {
 func (b *body) content(role string, to *content) {
 	switch b.Next() {
 	case '"':
-		text, _ := b.Scanner.Text()
+		text, _ := b.Text()
 		to.turns = append(to.turns, Turn{role, text})
 	case '[':
 		var texts []string
 		b.Array(func() {
 			switch b.Next() {
 			case '"':
-				text, _ := b.Scanner.Text()
+				text, _ := b.Text()
 				texts = append(texts, text)
 			case '{':
 				texts = b.part(to, texts)

@@ -148,6 +148,9 @@ func (q *Queue) step(ctx context.Context) (did bool, err error) {
 		return did, err
 	}
 	defer q.release(a.Collection)
+	if !q.stands(ctx, a) { // another worker ended it after the list was read
+		return true, nil
+	}
 	err = q.bring(ctx, a)
 	var refused *extract.Error
 	switch {
